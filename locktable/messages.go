@@ -50,7 +50,7 @@ type Acquire struct {
 	Keys    KeySet
 	Flags   Flags
 	Wait    time.Duration // until its TimedOut is due; 0: one attempt without queueing; Forever
-	Lease   time.Duration // above 0
+	Lease   time.Duration // above 0, 49 days at most; rounded up to whole milliseconds
 }
 
 // Release gives a set of keys back.
@@ -106,7 +106,8 @@ type Limits struct {
 // Counts are what a table has counted since it was made, and what is in it now.
 type Counts struct {
 	Grants, Releases, NotHelds, Timeouts                uint64
-	BusyKeys, BusyWaiters, BusyKeyWaiters, BusySpent    uint64 // Busy by reason
+	BusyKeys, BusyWaiters, BusyKeyWaiters, BusySpent    uint64 // Busy by reason: a gate, a gate, the limit of one key, the token counter
+	BusyGrace                                           uint64 // and a grace
 	Expiries, Revocations, HandOvers, Reaffirms, Queued uint64
 	Keys, Held, Waiters                                 int // active keys; keys held; waiting acquires
 	UndecidedAcquires, UndecidedReleases                int // commands that hang on a record not yet resolved
