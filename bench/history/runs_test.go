@@ -1,0 +1,8 @@
+//go:build !race
+
+package history
+
+const (
+	cleanRuns = 100
+	faultRuns = 20
+)
