@@ -69,10 +69,11 @@ func TestNoWakeUpIsLost(t *testing.T) {
 				r.Publish()
 				filled.Ring()
 				emptied.Arm()
-				if s = r.Slot(); s == nil {
+				s = r.Slot()
+				if s == nil {
 					<-emptied.C()
 				}
-				emptied.Disarm()
+				emptied.Disarm(s == nil)
 				if s == nil {
 					s = r.Slot()
 				}
@@ -96,7 +97,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 					t.Fatalf("asleep with %d of %d values", want, values)
 				}
 			}
-			filled.Disarm()
+			filled.Disarm(s == nil)
 			if s == nil {
 				continue
 			}
@@ -126,7 +127,7 @@ func TestARingNobodyWaitsForIsNotKept(t *testing.T) {
 	b.Arm()
 	b.Ring()
 	b.Ring()
-	b.Disarm()
+	b.Disarm(false)
 	b.Arm()
 	select {
 	case <-b.C():
