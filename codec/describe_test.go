@@ -234,7 +234,7 @@ func indexOf(t *testing.T, names []string, name string) int {
 }
 
 // parseBytes reads one piece of bytes from the start of s: hex digits or a quoted string, either perhaps with *N behind.
-func parseBytes(t *testing.T, s string) (b []byte, rest string) {
+func parseBytes(t testing.TB, s string) (b []byte, rest string) {
 	t.Helper()
 	if quoted, err := strconv.QuotedPrefix(s); err == nil {
 		text, _ := strconv.Unquote(quoted)

@@ -20,7 +20,7 @@ type golden struct {
 }
 
 // goldens reads the blocks of one file.
-func goldens(t *testing.T, file string) []golden {
+func goldens(t testing.TB, file string) []golden {
 	t.Helper()
 	path := filepath.Join("testdata", file+".txt")
 	text, err := os.ReadFile(path)
