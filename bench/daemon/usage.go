@@ -27,6 +27,7 @@ const (
 var (
 	ErrNoMetric = errors.New("daemon: metric not found")
 	ErrNoGC     = errors.New("daemon: the collector did not run in time")
+	ErrNotIdle  = errors.New("daemon: not back to the start in time")
 )
 
 // scraper opens a connection for each request, so that none stays in the server's counts.
@@ -95,23 +96,55 @@ func (u Usage) String() string {
 }
 
 // Usage reads what the server holds; the heap as it was after a collection, which may take up to limit.
-func (p *Process) Usage(limit time.Duration) (u Usage, err error) {
-	if u.HeapBytes, err = p.HeapFloor(limit); err != nil {
-		return u, err
-	}
-	m, err := p.Metrics()
+func (p *Process) Usage(limit time.Duration) (Usage, error) {
+	heap, err := p.HeapFloor(limit)
 	if err != nil {
-		return u, err
+		return Usage{}, err
 	}
-	for name, to := range map[string]*int{metricGoroutines: &u.Goroutines, MetricKeys: &u.Keys} {
-		v, err := m.Get(name)
+	u, err := p.UsageNow()
+	u.HeapBytes = heap
+	return u, err
+}
+
+// AwaitIdle waits until goroutines, descriptors and keys are not above what they were, for limit at most, and then
+// returns ErrNotIdle.
+func (p *Process) AwaitIdle(before Usage, limit time.Duration) error {
+	for deadline := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
+		u, err := p.UsageNow()
+		if err != nil {
+			return err
+		}
+		if u.Goroutines <= before.Goroutines && u.FDs <= before.FDs && u.Keys <= before.Keys {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: %v; it was %v", ErrNotIdle, u, before)
+		}
+	}
+}
+
+// UsageNow reads what the server holds, all but the heap. Goroutines and descriptors are the lowest of some readings: the
+// connection of an earlier scrape may not be gone at the first.
+func (p *Process) UsageNow() (u Usage, err error) {
+	u.Goroutines, u.FDs = math.MaxInt, math.MaxInt
+	for range 3 {
+		m, err := p.Metrics()
 		if err != nil {
 			return u, err
 		}
-		*to = int(v)
-	}
-	if u.FDs, err = p.FDs(); err != nil {
-		return u, err
+		goroutines, err := m.Get(metricGoroutines)
+		if err != nil {
+			return u, err
+		}
+		keys, err := m.Get(MetricKeys)
+		if err != nil {
+			return u, err
+		}
+		fds, err := p.FDs()
+		if err != nil {
+			return u, err
+		}
+		u.Goroutines, u.FDs, u.Keys = min(u.Goroutines, int(goroutines)), min(u.FDs, fds), int(keys)
 	}
 	u.RSSBytes, err = p.RSS()
 	return u, err
