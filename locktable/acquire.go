@@ -13,8 +13,13 @@ type named struct {
 // answer comes to the sink at once, or when the record it rests on has committed, or when its turn or its deadline comes.
 func (t *Table) Acquire(now time.Duration, a *Acquire) {
 	t.order++
+	if a.Flags&Idempotent != 0 && (a.ID == 0 || !a.Keys.Single()) {
+		nobody := *a
+		nobody.Flags &^= Idempotent
+		a = &nobody
+	}
 	if t.refused {
-		t.later = append(t.later, acquireCommand(a, t.order))
+		t.putOff(acquireCommand(a, t.order))
 		return
 	}
 	t.acquire(now, a, t.order)
@@ -137,7 +142,7 @@ func (t *Table) answerAcquire(a *Acquire, kind Kind) {
 func (t *Table) Release(now time.Duration, r *Release) {
 	t.order++
 	if t.refused {
-		t.later = append(t.later, releaseCommand(r, t.order))
+		t.putOff(releaseCommand(r, t.order))
 		return
 	}
 	t.release(r, t.order, nil)
@@ -152,7 +157,7 @@ func (t *Table) release(r *Release, order uint64, c *command) {
 		if c == nil {
 			c = releaseCommand(r, order)
 		}
-		t.wait(c)
+		t.count(c, 1)
 		g.releases = append(g.releases, c)
 	case exact:
 		it := t.end(g, ByRelease)
@@ -165,7 +170,7 @@ func (t *Table) release(r *Release, order uint64, c *command) {
 		if c == nil {
 			c = releaseCommand(r, order)
 		}
-		t.wait(c)
+		t.count(c, 1)
 		t.bar(c)
 	default:
 		t.counts.NotHelds++
@@ -198,12 +203,6 @@ func (t *Table) namedBy(r *Release) (g *grant, exact, unsure bool) {
 		}
 	}
 	return nil, false, r.Token >= t.rep.next
-}
-
-// wait counts a release that hangs on a record.
-func (t *Table) wait(c *command) {
-	t.undecided(c.release.Session, 1)
-	t.undecidedReleases++
 }
 
 // bar puts c behind a barrier: one serves all that come before it is proposed.

@@ -188,6 +188,13 @@ func (t *Table) checkFlights() error {
 			acquires += len(t.affirming[it.affirm])
 		}
 	}
+	for _, c := range t.later {
+		if c.kind == anAcquire {
+			acquires++
+		} else {
+			releases++
+		}
+	}
 	if asked != t.asked || acquires != t.undecidedAcquires || releases != t.undecidedReleases {
 		return broken("in flight are %d asks, %d acquires, %d releases; counted %d, %d, %d",
 			asked, acquires, releases, t.asked, t.undecidedAcquires, t.undecidedReleases)

@@ -27,8 +27,11 @@ func (t *Table) Lose(time.Duration) {
 	for _, c := range t.later {
 		t.loseCommand(c, LostQueued)
 	}
-	for _, f := range append(append(t.undone, t.batch...), t.pending...) {
-		t.loseReleases(f)
+	for _, f := range append(t.undone, t.batch...) {
+		t.loseCommands(f, LostQueued)
+	}
+	for _, f := range t.pending {
+		t.loseCommands(f, LostProposed)
 	}
 	for _, s := range t.leavers {
 		if x := t.sessionOf(s); x != nil && x.leaving {
@@ -55,15 +58,15 @@ func (t *Table) loseWaiters(f *flight, kind Kind) {
 	}
 }
 
-// loseReleases answers the commands other than acquires that hung on f.
-func (t *Table) loseReleases(f *flight) {
+// loseCommands answers what hung on f beside its waiters.
+func (t *Table) loseCommands(f *flight, kind Kind) {
 	for i := range f.items {
 		it := &f.items[i]
 		for _, c := range it.commands {
 			t.loseCommand(c, LostProposed)
 		}
 		for _, c := range t.affirming[it.affirm] {
-			t.loseCommand(c, LostProposed)
+			t.loseCommand(c, kind)
 		}
 		delete(t.affirming, it.affirm)
 		if it.end == nil {
@@ -80,14 +83,9 @@ func (t *Table) loseReleases(f *flight) {
 
 // loseCommand answers a command that was not decided. A release may be tried again elsewhere whatever became of it.
 func (t *Table) loseCommand(c *command, kind Kind) {
-	switch c.kind {
-	case anAcquire:
+	if c.kind == anAcquire {
 		t.answer(kind, c.acquire.Session, c.acquire.Flags, c.acquire.ID, 0, c.keys.First())
-	case aRelease:
-		t.answer(LostProposed, c.release.Session, c.release.Flags, c.release.ID, c.release.Token, c.keys.First())
-	case aLeave:
-		if c.answer {
-			t.answer(Left, c.session, 0, 0, 0, nil)
-		}
+		return
 	}
+	t.answer(LostProposed, c.release.Session, c.release.Flags, c.release.ID, c.release.Token, c.keys.First())
 }

@@ -35,8 +35,7 @@ func (t *Table) sameAcquire(now time.Duration, a *Acquire, order uint64) bool {
 	// one that is read.
 	g.copies = forever
 	c := acquireCommand(a, order)
-	t.undecided(a.Session, 1)
-	t.undecidedAcquires++
+	t.count(c, 1)
 	at := affirmKey{string(name), a.ID}
 	if list := t.affirming[at]; list != nil {
 		t.affirming[at] = append(list, c)
@@ -98,8 +97,7 @@ func (t *Table) unaffirm(at affirmKey) []*command {
 	delete(t.affirming, at)
 	for _, c := range list {
 		c.order = 0
-		t.undecided(c.acquire.Session, -1)
-		t.undecidedAcquires--
+		t.count(c, -1)
 	}
 	return list
 }

@@ -194,16 +194,7 @@ func (t *Table) drop(w *waiter) {
 // Leave says that a session has ended, or (answer) that it sends nothing more and wants what hangs on records in flight
 // answered, and then Left. Either way its waiters leave their queues. A grant of it that is in flight is revoked once it
 // has committed if the session has ended by then. Locks that it holds stay held.
-func (t *Table) Leave(now time.Duration, s Session, answer bool) {
-	if t.refused {
-		t.later = append(t.later, &command{kind: aLeave, order: t.order, session: s, answer: answer})
-		return
-	}
-	t.leave(s, answer)
-	t.settle()
-}
-
-func (t *Table) leave(s Session, answer bool) {
+func (t *Table) Leave(_ time.Duration, s Session, answer bool) {
 	if !t.leading {
 		if answer {
 			t.answer(Left, s, 0, 0, 0, nil)
@@ -231,17 +222,16 @@ func (t *Table) leave(s Session, answer bool) {
 		}
 		c = next
 	}
-	if answer {
-		x.leaving = true
+	if x.leaving = answer; answer {
 		t.leavers = append(t.leavers, s)
-		return
 	}
-	x.ended, x.leaving = true, false
+	x.ended = !answer
+	t.settle()
 }
 
 // Undelivered says that the answer to a grant was never handed to the socket of its session: if no other copy of it was,
 // the token is revoked.
-func (t *Table) Undelivered(now time.Duration, _ Session, first []byte, token Token) {
+func (t *Table) Undelivered(_ time.Duration, _ Session, first []byte, token Token) {
 	if !t.leading {
 		return
 	}

@@ -1,6 +1,9 @@
 package locktable
 
-import "time"
+import (
+	"bytes"
+	"time"
+)
 
 // key is one active key: held, reserved for a grant in flight, or with a queue.
 type key struct {
@@ -152,14 +155,10 @@ func (t *Table) applyGrant(a *Ask) Token {
 	if t.rep.next > LastToken || t.rep.next == 0 {
 		return 0
 	}
+	name, rest := a.Keys.first()
 	first := a.key
-	var rest KeySet
-	if first == nil {
-		var name []byte
-		name, rest = a.Keys.first()
+	if first == nil || !bytes.Equal(first.name, name) {
 		first = t.keyOf(name)
-	} else {
-		_, rest = a.Keys.first()
 	}
 	if first.holder != nil {
 		return 0

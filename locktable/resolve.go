@@ -80,7 +80,9 @@ func (t *Table) resolve(now time.Duration, seq uint64) {
 	t.land(f)
 	switch {
 	case t.refused:
-		t.later = append(t.later, again...)
+		for _, c := range again {
+			t.putOff(c)
+		}
 		if len(t.pending) == 0 {
 			t.resume(now)
 		}
@@ -129,8 +131,7 @@ func (t *Table) touchAll(g *grant) {
 // unwait takes the releases that waited for g's end.
 func (t *Table) unwait(g *grant, again []*command) []*command {
 	for _, c := range g.releases {
-		t.undecided(c.release.Session, -1)
-		t.undecidedReleases--
+		t.count(c, -1)
 		again = append(again, c)
 	}
 	g.releases = nil
@@ -141,8 +142,7 @@ func (t *Table) unwait(g *grant, again []*command) []*command {
 func (t *Table) unbar(commands, again []*command) []*command {
 	for _, c := range commands {
 		c.barred = true
-		t.undecided(c.release.Session, -1)
-		t.undecidedReleases--
+		t.count(c, -1)
 		again = append(again, c)
 	}
 	return again
@@ -199,6 +199,11 @@ func (t *Table) back(w *waiter) {
 		t.drop(w)
 		return
 	}
+	if t.stopped {
+		t.reply(w, StopQueued, 0)
+		t.drop(w)
+		return
+	}
 	t.enqueue(w)
 	t.waits.schedule(w, w.tm.at())
 }
@@ -209,6 +214,9 @@ func (t *Table) resume(now time.Duration) {
 	t.refused = false
 	flights := append(t.undone, t.batch...)
 	again := t.later
+	for _, c := range again {
+		t.count(c, -1)
+	}
 	t.undone, t.batch, t.later = nil, nil, nil
 	for _, f := range flights {
 		for i := range f.items {
@@ -231,8 +239,7 @@ func (t *Table) undo(e *Entry, it *item, again []*command) []*command {
 		return append(again, t.unaffirm(it.affirm)...)
 	case Barrier:
 		for _, c := range it.commands {
-			t.undecided(c.release.Session, -1)
-			t.undecidedReleases--
+			t.count(c, -1)
 		}
 		return append(again, it.commands...)
 	}
@@ -258,6 +265,23 @@ func (t *Table) undo(e *Entry, it *item, again []*command) []*command {
 	return t.unwait(g, again)
 }
 
+// putOff keeps a command until the refused records have been gathered.
+func (t *Table) putOff(c *command) {
+	t.count(c, 1)
+	t.later = append(t.later, c)
+}
+
+// count counts a command that cannot be decided yet, or (n -1) no longer.
+func (t *Table) count(c *command, n int) {
+	if c.kind == anAcquire {
+		t.undecidedAcquires += n
+		t.undecided(c.acquire.Session, int32(n))
+		return
+	}
+	t.undecidedReleases += n
+	t.undecided(c.release.Session, int32(n))
+}
+
 // decideAgain decides commands in the order of their arrival; those that arrive anew (order 0) now.
 func (t *Table) decideAgain(now time.Duration, again []*command) {
 	slices.SortStableFunc(again, func(a, b *command) int { return cmp.Compare(a.order, b.order) })
@@ -278,8 +302,6 @@ func (t *Table) decideAgain(now time.Duration, again []*command) {
 			t.acquire(now, &c.acquire, c.order)
 		case aRelease:
 			t.release(&c.release, c.order, c)
-		case aLeave:
-			t.leave(c.session, c.answer)
 		}
 		t.settle()
 	}

@@ -149,9 +149,7 @@ type command struct {
 	order   uint64
 	acquire Acquire
 	release Release
-	keys    KeySet  // its own copy, which acquire and release use
-	session Session // aLeave
-	answer  bool    // aLeave
+	keys    KeySet // its own copy, which acquire and release use
 }
 
 type commandKind uint8
@@ -159,7 +157,6 @@ type commandKind uint8
 const (
 	anAcquire commandKind = iota
 	aRelease
-	aLeave
 )
 
 func acquireCommand(a *Acquire, order uint64) *command {

@@ -292,3 +292,8 @@ func (t *Table) left(s Session) bool {
 	t.answer(Left, s, 0, 0, 0, nil)
 	return true
 }
+
+// Undecided is how many acquires and releases hang on records not yet resolved.
+func (t *Table) Undecided() (acquires, releases int) {
+	return t.undecidedAcquires, t.undecidedReleases
+}
