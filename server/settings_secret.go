@@ -10,22 +10,22 @@ import (
 const hidden = "[secret]"
 
 // Secret is a token that no way of printing shows: every verb of fmt, slog and encoding/json gives a fixed word. The zero
-// value is no secret at all. It holds a pointer because fmt calls no methods on unexported fields of other structs: there
-// an address is printed, not the token.
-type Secret struct{ p *[]byte }
+// value is no secret at all. It is a function because fmt calls no methods on unexported fields of other structs: there an
+// address is printed, not the token.
+type Secret struct{ reveal func() []byte }
 
-// NewSecret makes a secret of a copy of text.
+// NewSecret makes a secret of text.
 func NewSecret(text string) Secret {
 	b := []byte(text)
-	return Secret{&b}
+	return Secret{func() []byte { return b }}
 }
 
-// Bytes are the secret itself. They must not be changed, kept longer than the secret, or printed.
+// Bytes are the secret itself. They must not be changed or printed.
 func (s Secret) Bytes() []byte {
-	if s.p == nil {
+	if s.reveal == nil {
 		return nil
 	}
-	return *s.p
+	return s.reveal()
 }
 
 // Empty says whether there is none.
