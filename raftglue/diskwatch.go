@@ -1,0 +1,162 @@
+package raftglue
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+)
+
+// diskWatch is the log and the votes on disk, watched: an operation that fails, or takes too long, ends this node's
+// part in the cluster. Without that a leader whose disk hangs would go on sending heartbeats, so that nobody else is
+// elected, and commit nothing (hashicorp/raft#503).
+type diskWatch struct {
+	wal   *wal.WAL
+	node  *Node
+	limit time.Duration
+
+	mu      sync.Mutex
+	under   map[uint64]time.Time // operations under way, by number
+	next    uint64
+	entries int // in the log, and about their bytes
+	bytes   int
+
+	stop chan struct{}
+	done sync.WaitGroup
+}
+
+func newDiskWatch(n *Node, w *wal.WAL) *diskWatch {
+	d := &diskWatch{
+		wal: w, node: n, limit: max(5*n.cfg.Election, time.Second), under: map[uint64]time.Time{}, stop: make(chan struct{}),
+	}
+	first, _ := w.FirstIndex()
+	last, _ := w.LastIndex()
+	if first != 0 {
+		// What they take is unknown until they are compacted; their number counts meanwhile.
+		d.entries = int(last - first + 1)
+		d.bytes = d.entries * entryOverhead
+	}
+	d.done.Add(1)
+	go d.watch() // until close
+	return d
+}
+
+func (d *diskWatch) watch() {
+	defer d.done.Done()
+	tick := time.NewTicker(d.limit / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-d.stop:
+			return
+		}
+		if took := d.longest(); took > d.limit {
+			d.node.fail(fmt.Errorf("the disk has not answered for %v", took.Round(time.Millisecond)))
+		}
+	}
+}
+
+func (d *diskWatch) longest() (took time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, since := range d.under {
+		took = max(took, time.Since(since))
+	}
+	return took
+}
+
+func (d *diskWatch) close() {
+	close(d.stop)
+	d.done.Wait()
+}
+
+// run does one operation under watch.
+func (d *diskWatch) run(op func() error) error {
+	d.mu.Lock()
+	id := d.next
+	d.next++
+	d.under[id] = time.Now()
+	d.mu.Unlock()
+	err := op()
+	d.mu.Lock()
+	delete(d.under, id)
+	d.mu.Unlock()
+	if err != nil {
+		d.node.fail(fmt.Errorf("the disk: %w", err))
+	}
+	return err
+}
+
+func (d *diskWatch) size() (entries, bytes int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.entries, d.bytes
+}
+
+// IsMonotonic is part of raft.MonotonicLogStore.
+func (d *diskWatch) IsMonotonic() bool { return d.wal.IsMonotonic() }
+
+// FirstIndex is part of raft.LogStore.
+func (d *diskWatch) FirstIndex() (uint64, error) { return d.wal.FirstIndex() }
+
+// LastIndex is part of raft.LogStore.
+func (d *diskWatch) LastIndex() (uint64, error) { return d.wal.LastIndex() }
+
+// GetLog is part of raft.LogStore.
+func (d *diskWatch) GetLog(i uint64, l *raft.Log) error { return d.wal.GetLog(i, l) }
+
+// StoreLog is part of raft.LogStore.
+func (d *diskWatch) StoreLog(l *raft.Log) error { return d.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs is part of raft.LogStore; it returns when the entries are on disk.
+func (d *diskWatch) StoreLogs(ls []*raft.Log) error {
+	err := d.run(func() error { return d.wal.StoreLogs(ls) })
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.entries += len(ls)
+		for _, l := range ls {
+			d.bytes += entryBytes(l)
+		}
+	}
+	return err
+}
+
+// DeleteRange is part of raft.LogStore.
+func (d *diskWatch) DeleteRange(lo, hi uint64) error {
+	err := d.run(func() error { return d.wal.DeleteRange(lo, hi) })
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if gone := min(int(hi-lo+1), d.entries); d.entries > 0 {
+			d.bytes -= int(int64(d.bytes) * int64(gone) / int64(d.entries))
+			d.entries -= gone
+		}
+	}
+	return err
+}
+
+// Get is part of raft.StableStore.
+func (d *diskWatch) Get(key []byte) ([]byte, error) { return d.wal.Get(key) }
+
+// GetUint64 is part of raft.StableStore.
+func (d *diskWatch) GetUint64(key []byte) (uint64, error) { return d.wal.GetUint64(key) }
+
+// Set is part of raft.StableStore. It does not return an error: Raft would panic, where the node can end in order.
+func (d *diskWatch) Set(key, value []byte) error {
+	if d.run(func() error { return d.wal.Set(key, value) }) != nil {
+		select {} // the node has failed, and the process ends
+	}
+	return nil
+}
+
+// SetUint64 is part of raft.StableStore; see Set.
+func (d *diskWatch) SetUint64(key []byte, value uint64) error {
+	if d.run(func() error { return d.wal.SetUint64(key, value) }) != nil {
+		select {} // the node has failed, and the process ends
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package raftglue
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// askAll asks all members at once and returns their answers in slot order, nil where none came.
+func (n *Node) askAll(q *question, timeout time.Duration) []*reply {
+	out := make([]*reply, len(n.cfg.Members))
+	var wg sync.WaitGroup
+	for slot, client := range n.cfg.Members {
+		if client == n.cfg.Self {
+			out[slot] = n.answer(q)
+			continue
+		}
+		peer, _ := PeerAddress(client, n.cfg.PeerPortOffset) // validated
+		wg.Go(func() {                                       // ends with its question
+			r, err := n.ask(peer, Incarnation{}, q, timeout)
+			var no *Refused
+			if err == nil || errors.As(err, &no) {
+				out[slot] = r
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+func (n *Node) helloAll(timeout time.Duration) []*hello {
+	out := make([]*hello, len(n.cfg.Members))
+	for i, r := range n.askAll(&question{Op: opHello}, timeout) {
+		if r != nil {
+			out[i] = r.Hello
+		}
+	}
+	return out
+}
+
+// form makes this node the coordinator of a new cluster: look at all members, have all of them promise, and begin it;
+// or take all promises back and say why.
+func (n *Node) form(firstToken uint64, grace *time.Duration) (ClusterID, error) {
+	hellos := n.helloAll(askTimeout)
+	n.mu.Lock()
+	p, err := n.formation.plan(hellos, firstToken, grace)
+	n.mu.Unlock()
+	if err != nil {
+		return ClusterID{}, err
+	}
+	err = n.promises(p, n.askAll(&question{Op: opPromise, Promise: p}, askTimeout))
+	if err == nil {
+		if err = n.begin(p, hellos); err == nil {
+			return p.Cluster, nil
+		}
+	}
+	n.askAll(&question{Op: opWithdraw, Cluster: p.Cluster}, askTimeout)
+	return ClusterID{}, err
+}
+
+func (n *Node) promises(p *promise, replies []*reply) error {
+	for slot, r := range replies {
+		switch {
+		case r == nil:
+			return fmt.Errorf("%s did not answer when asked for its promise: try again; if it says that it has promised "+
+				"another cluster, clear that with `ticketing init --abandon`", p.Members[slot])
+		case r.Error != "":
+			return fmt.Errorf("%s refused to promise: %s", p.Members[slot], r.Error)
+		}
+	}
+	return nil
+}
+
+func (n *Node) begin(p *promise, hellos []*hello) error {
+	var members []member
+	for slot, client := range p.Members {
+		peer, err := PeerAddress(client, n.cfg.PeerPortOffset)
+		if err != nil {
+			return err
+		}
+		members = append(members, member{slot, client, peer, p.Incs[slot]})
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.formation.begin(p.Cluster); err != nil {
+		return err
+	}
+	return n.enter(members)
+}
+
+// abandon clears the promises of all members, if all answer and none is part of a cluster.
+func (n *Node) abandon() error {
+	for slot, h := range n.helloAll(askTimeout) {
+		switch {
+		case h == nil:
+			return fmt.Errorf("%s does not answer: promises are cleared only when all members say that they are part of no "+
+				"cluster", n.cfg.Members[slot])
+		case h.Formed:
+			return fmt.Errorf("%s is part of cluster %s: nothing to abandon; the others join it by themselves",
+				n.cfg.Members[slot], h.Cluster)
+		}
+	}
+	for slot, r := range n.askAll(&question{Op: opWithdraw}, askTimeout) {
+		if r == nil {
+			return fmt.Errorf("%s did not answer: ask again", n.cfg.Members[slot])
+		}
+		if r.Error != "" {
+			return fmt.Errorf("%s: %s", n.cfg.Members[slot], r.Error)
+		}
+	}
+	return nil
+}
+
+// formByItself is FORM=auto on slot 0: promises to an earlier life of this slot, which can begin nothing any more, are
+// cleared, and a cluster is formed if all members are there and none is part of one.
+func (n *Node) formByItself(hellos []*hello) error {
+	n.mu.Lock()
+	own := n.formation.promised
+	slot := n.formation.slot
+	n.mu.Unlock()
+	for i, h := range hellos {
+		if h == nil || h.Formed {
+			return errNotAll
+		}
+		if own == nil && h.Promised && h.By == slot {
+			peer, _ := PeerAddress(n.cfg.Members[i], n.cfg.PeerPortOffset) // validated
+			if _, err := n.ask(peer, h.Inc, &question{Op: opWithdraw, Cluster: h.Cluster}, askTimeout); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := n.form(1, nil)
+	return err
+}
+
+var errNotAll = errors.New("raftglue: not all members are there, or one is part of a cluster")
