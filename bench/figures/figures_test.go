@@ -54,7 +54,7 @@ func TestMet(t *testing.T) {
 		if got := r.rows[0].met(); got != c.met {
 			t.Errorf("%s of %v to %v: met %v, want %v", c.d.load, c.product, c.reference, got, c.met)
 		}
-		if got := spread(r.rows[0].ratio, 2); got != c.ratio {
+		if got := spread(r.rows[0].ratios, 2); got != c.ratio {
 			t.Errorf("%s of %v to %v: ratio %s, want %s", c.d.load, c.product, c.reference, got, c.ratio)
 		}
 	}

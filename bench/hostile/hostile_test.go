@@ -58,7 +58,7 @@ func TestVerdict(t *testing.T) {
 
 // The corpus is as large as the issue asks for, and of every kind.
 func TestCorpus(t *testing.T) {
-	talks := corpus(rand.New(rand.NewPCG(corpusSeed, 1)), full.mutations)
+	talks := corpus(rand.New(rand.NewPCG(corpusSeed, 1)), short.mutations)
 	if len(talks) < 500 {
 		t.Errorf("%d malformed conversations, want 500", len(talks))
 	}
@@ -69,5 +69,14 @@ func TestCorpus(t *testing.T) {
 	if len(kinds) != 5 {
 		t.Errorf("kinds of errors: %v, want five", kinds)
 	}
+	fast, slow := 0, 0
+	for _, c := range talks {
+		if c.slow {
+			slow += len(c.in)
+		} else {
+			fast += len(c.in)
+		}
+	}
+	t.Logf("trials: %d fast, %d slow", fast, slow)
 	t.Logf("%d conversations, by the end of their reason: %v", len(talks), kinds)
 }

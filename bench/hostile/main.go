@@ -43,7 +43,7 @@ type sizes struct {
 
 var (
 	full  = sizes{mutations: 400, everyCut: 1, drippers: 2000, cap: 1024, resets: 100_000, beyondFDs: 400}
-	short = sizes{mutations: 400, everyCut: 1, drippers: 200, cap: 128, resets: 3000, beyondFDs: 150}
+	short = sizes{mutations: 150, everyCut: 1, drippers: 200, cap: 128, resets: 3000, beyondFDs: 150}
 )
 
 // drill is one attack on a daemon that env has shaped.
