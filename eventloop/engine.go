@@ -178,9 +178,7 @@ func (e *Engine) run(addrs []string) {
 		gnet.WithReadBufferCap(e.cfg.ReadBufferBytes),
 		gnet.WithTCPNoDelay(gnet.TCPNoDelay),
 		gnet.WithSocketSendBuffer(sendBufferBytes),
-		gnet.WithTCPKeepAlive(keepAliveIdle),
-		gnet.WithTCPKeepInterval(keepAliveInterval),
-		gnet.WithTCPKeepCount(keepAliveCount),
+		// No WithTCPKeepAlive: with it gnet loses the error of a bind that failed (v2.9.7, initListener).
 		gnet.WithLogger(gnetLog{e.log}),
 		gnet.WithTicker(true),
 	)

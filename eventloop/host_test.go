@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -175,6 +174,7 @@ type rig struct {
 	h    *fakeHost
 	addr string
 	cfg  Config
+	tls  *tls.Config // of the clients; nil: plain
 }
 
 // freePort finds a port that nobody has just now.
@@ -206,7 +206,10 @@ func start(t testing.TB, change func(*Config, *fakeHost)) *rig {
 	h.mu.Lock()
 	h.e = e
 	h.mu.Unlock()
-	r := &rig{t, e, h, addr, cfg}
+	r := &rig{t: t, e: e, h: h, addr: addr, cfg: cfg}
+	if cfg.TLS != nil {
+		r.tls = clientConfig
+	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
@@ -238,6 +241,9 @@ func (r *rig) raw() *client {
 	c, err := net.DialTimeout("tcp", r.addr, 5*time.Second)
 	if err != nil {
 		r.t.Fatal(err)
+	}
+	if r.tls != nil {
+		c = tls.Client(c, r.tls)
 	}
 	return wrap(r.t, c)
 }
@@ -357,7 +363,3 @@ func until(t testing.TB, what string, limit time.Duration, ok func() bool) {
 		<-tick.C
 	}
 }
-
-func clientTLS(pool *tls.Config, c net.Conn) *tls.Conn { return tls.Client(c, pool) }
-
-var _ = slices.Contains[[]int]

@@ -140,6 +140,7 @@ func (l *loop) open(c gnet.Conn) bool {
 	}
 	l.n.accepted.Add(1)
 	e.n.live.Add(1)
+	_ = c.SetKeepAlive(true, keepAliveIdle, keepAliveInterval, keepAliveCount)
 	setUserTimeout(c.Fd())
 	s := &session{l: l, c: c, wire: p.wire, opened: l.now, lastWrite: l.now}
 	s.pre = &prelude{hello: p.hello}
