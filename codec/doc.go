@@ -4,7 +4,7 @@
 // says what the core has to say. It refuses to know sockets, locks, clocks and goroutines. A Wire has no state: the
 // event loops call it for all their connections at once, each on its own goroutine, and load generators and tests use
 // the same code from the other end (ClientWire). Decoded keys borrow the buffer; replies are appended to one that the
-// caller keeps. Neither direction allocates.
+// caller keeps. Neither Decode nor AppendReply allocates.
 //
 // PROTOCOL.md and WIRES.md are the norm; the sections named in comments are theirs. Numbers are unsigned and
 // big-endian. Times on a wire are whole seconds. A key is 1 to 128 bytes of UTF-8 without a space, and without a line
@@ -80,13 +80,13 @@
 // A frame is an op, the length of its body, and the body. Nothing ends it, nothing keeps alive. keys is a count and,
 // for each key, its length and its bytes, in ascending order.
 //
-//	         1     2      8     1      1     0..128                       1     2      8     8     0..128
+//	         1     2      8     1      1     1..128                       1     2      8     8     1..128
 //	C to S +---+--------+----+------+-------+-------+            C to S +---+--------+----+-------+-------+
 //	       | A | length | id | wait | lease |  key  |  acquire          | R | length | id | token |  key  |  release
 //	       | S | length | id | wait | lease | keys  |  ... a set        | G | length | id | token | keys  |  ... a set
 //	       +---+--------+----+------+-------+-------+                   +---+--------+----+-------+-------+
 //
-//	         1       1      1..255   1      1..255           the keys of a set, 1 to 16 of them
+//	           1      1     1..128    1     1..128           keys: 1 to 16 of them, 2065 bytes at most
 //	keys   +-------+------+--------+------+--------+---
 //	       | count | size |  key   | size |  key   | ...
 //	       +-------+------+--------+------+--------+---

@@ -26,6 +26,8 @@ func fuzzDecode(f *testing.F, wire int) {
 		f.Add(slices.Concat(g, g), uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
+		// session copies what is left at every frame: a megabyte of keep-alives would take minutes.
+		stream = stream[:min(len(stream), 4<<10)]
 		want := inPieces(w.wire, stream).String()
 		if got := inPieces(w.wire, stream, randomCuts(len(stream), seed)...).String(); got != want {
 			t.Fatalf("%x\nin pieces %s\n    whole %s", stream, got, want)
@@ -88,6 +90,7 @@ func FuzzHandshake(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
 		w := wires[seed%uint64(len(wires))]
+		stream = stream[:min(len(stream), 4<<10)]
 		cuts := append(randomCuts(len(stream), seed), len(stream))
 		answer := func(buf []byte) (string, int, error) {
 			a, n, err := w.wire.DecodeAnswer(buf)

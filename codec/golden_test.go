@@ -92,7 +92,8 @@ func checkGolden(t *testing.T, w codec.Wire, c codec.ClientWire, g golden, says 
 	words := says[1:]
 	switch want := strings.Join(words, " "); says[0] {
 	case "request":
-		var r codec.Request
+		r := codec.Request{Op: codec.Reject, Flags: 0xff, Reason: codec.BadOp, ID: 99, Token: 99, Wait: 99, Lease: 99,
+			Key: []byte("the last key"), Set: []byte("\x08the last")}
 		n, err := w.Decode(g.bytes, &r)
 		if got := describeRequest(&r); err != nil || n != len(g.bytes) || got != want {
 			t.Errorf("%s: Decode(%x) = %d, %v\n got %s\nwant %s", g.at, g.bytes, n, err, got, want)
@@ -125,7 +126,8 @@ func checkGolden(t *testing.T, w codec.Wire, c codec.ClientWire, g golden, says 
 			t.Errorf("%s: AppendReply(%s)\n got %x, after %d\nwant %x, after %d", g.at, words, got, gotAfter, want, after)
 		}
 	case "heard":
-		var r codec.Reply
+		r := codec.Reply{Kind: codec.Left, Flags: 0xff, Reason: codec.BadOp, ID: 99, Token: 99,
+			Key: []byte("the last key"), Leader: theLeader}
 		n, err := c.DecodeReply(g.bytes, &r)
 		if got := describeReply(&r); err != nil || n != len(g.bytes) || got != want {
 			t.Errorf("%s: DecodeReply(%x) = %d, %v\n got %s\nwant %s", g.at, g.bytes, n, err, got, want)

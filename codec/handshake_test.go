@@ -200,3 +200,14 @@ func TestChallengeNonceOfAnyForm(t *testing.T) {
 		t.Errorf("AppendLogin = %q, want %q", got, want)
 	}
 }
+
+func TestChallengeLineOf256Bytes(t *testing.T) {
+	for _, long := range []int{256, 257} {
+		line := append([]byte("sha256 "), bytes.Repeat([]byte{'n'}, long-7)...)
+		var c codec.Challenge
+		n, err := codec.ClientV1.DecodeChallenge(append(line, '\n'), &c)
+		if taken := n == long+1 && err == nil; taken != (long <= codec.MaxHandshakeLine) {
+			t.Errorf("a line of %d bytes: %d, %v", long, n, err)
+		}
+	}
+}

@@ -130,7 +130,12 @@ func reference3(buf []byte) verdict {
 	if len(buf) < 3+length {
 		return verdict{}
 	}
-	op, body := buf[0], buf[3:3+length]
+	return reference3Body(buf[0], buf[3:3+length])
+}
+
+// reference3Body judges a frame that is there. Every check notes what it finds; the first in the table's order counts.
+func reference3Body(op byte, body []byte) verdict {
+	n := 3 + len(body)
 	id, body := referenceU64(body[:8]), body[8:]
 	r := codec.Request{ID: id}
 	reasons := map[string]codec.Reason{}
@@ -152,7 +157,6 @@ func reference3(buf []byte) verdict {
 	}
 	keys := []string{string(body)}
 	if op == 'S' || op == 'G' {
-		r.Flags = codec.AsSet
 		count, rest := int(body[0]), body[1:]
 		keys = nil
 		for len(rest) > 0 && int(rest[0]) < len(rest) {
@@ -164,7 +168,7 @@ func reference3(buf []byte) verdict {
 		if count < 1 || count > 16 {
 			reasons["count"] = codec.BadKeySet
 		}
-		r.Set = body[1:]
+		r.Flags, r.Set = codec.AsSet, body[1:]
 	}
 	if id == 0 {
 		return verdict{err: codec.ErrBadRequest}
@@ -179,13 +183,13 @@ func reference3(buf []byte) verdict {
 	}
 	for _, check := range []string{"time", "count", "key", "order"} {
 		if reason, bad := reasons[check]; bad {
-			return verdict{n: 3 + length, r: codec.Request{Op: codec.Reject, ID: id, Reason: reason}}
+			return verdict{n: n, r: codec.Request{Op: codec.Reject, ID: id, Reason: reason}}
 		}
 	}
 	if len(keys) == 1 {
 		r.Key, r.Set = []byte(keys[0]), nil
 	}
-	return verdict{n: 3 + length, r: r}
+	return verdict{n: n, r: r}
 }
 
 func referenceU64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }

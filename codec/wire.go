@@ -42,7 +42,8 @@ type Wire interface {
 	AppendRefused(dst []byte) []byte
 
 	// Decode decodes the frame at the start of buf into r. n is 0 while buf holds only a part of it, else the bytes it
-	// takes. An error is a *FrameError and ends the connection: nothing after it can be trusted.
+	// takes. An error is a *FrameError and ends the connection: nothing after it can be trusted. r is set as a whole when
+	// n is not 0, and left as it was otherwise.
 	Decode(buf []byte, r *Request) (n int, err error)
 	// AppendReply appends r. It appends nothing where the wire has no word for it.
 	AppendReply(dst []byte, r *Reply) ([]byte, After)
