@@ -115,19 +115,19 @@ func (c *command) loads(r *report, i int) (err error) {
 		return err
 	}
 	r.add(acquire1, single[1].AcquireP50, single[0].AcquireP50)
-	hot, err := c.attempt(product, "product", c.hotKey(), r)
-	if err != nil {
-		return err
-	}
-	compared := single[0].RoundTripP50
 	if c.old != "" {
-		before, err := c.attempt(reference, name, c.hotKey(), r)
+		hot, err := c.pair(sides, names, c.hotKey(), i, r)
 		if err != nil {
 			return err
 		}
-		compared = before.HandOverP50
+		r.add(handOver, hot[1].HandOverP50, hot[0].HandOverP50)
+		return nil
 	}
-	r.add(handOver, hot.HandOverP50, compared)
+	hot, err := c.attempt(product, names[1], c.hotKey(), r) // the ceiling has no queue to hand over to
+	if err != nil {
+		return err
+	}
+	r.add(handOver, hot.HandOverP50, single[0].RoundTripP50)
 	return nil
 }
 

@@ -34,29 +34,34 @@ func CPUTime(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * clockTick, nil
 }
 
-// window reads clock and CPU time of the server at the edges of what is measured.
+// window reads the clock and the CPU times of server and generator at the edges of what is measured.
 type window struct {
-	pid   int
-	wall  time.Time
-	cpu   time.Duration
-	taken time.Duration // wall time
-	used  time.Duration // CPU time
+	pid                      int // of the server; 0: none
+	wall                     time.Time
+	serverStart, ownStart    time.Duration
+	taken, serverCPU, ownCPU time.Duration // set by close
+}
+
+func (w *window) cpu() (server, own time.Duration, err error) {
+	if w.pid != 0 {
+		if server, err = CPUTime(w.pid); err != nil {
+			return 0, 0, err
+		}
+	}
+	own, err = CPUTime(os.Getpid())
+	return server, own, err
 }
 
 func (w *window) open() (err error) {
 	w.wall = time.Now()
-	if w.pid != 0 {
-		w.cpu, err = CPUTime(w.pid)
-	}
+	w.serverStart, w.ownStart, err = w.cpu()
 	return err
 }
 
-func (w *window) close() (err error) {
+func (w *window) close() error {
 	w.taken = time.Since(w.wall)
-	if w.pid != 0 {
-		w.used, err = CPUTime(w.pid)
-		w.used -= w.cpu
-	}
+	server, own, err := w.cpu()
+	w.serverCPU, w.ownCPU = server-w.serverStart, own-w.ownStart
 	return err
 }
 
@@ -64,8 +69,8 @@ func (w *window) close() (err error) {
 func (w *window) fill(r *Result) {
 	r.Seconds = w.taken.Seconds()
 	r.RepliesPerSecond = float64(r.Replies) / r.Seconds
-	r.ServerCores = w.used.Seconds() / r.Seconds
+	r.ServerCores, r.GeneratorCores = w.serverCPU.Seconds()/r.Seconds, w.ownCPU.Seconds()/r.Seconds
 	if r.Replies > 0 {
-		r.ServerCPUPerOp = float64(w.used.Microseconds()) / float64(r.Replies)
+		r.ServerCPUPerOp = float64(w.serverCPU.Microseconds()) / float64(r.Replies)
 	}
 }

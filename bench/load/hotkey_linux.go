@@ -91,9 +91,8 @@ func (run *hotKey) take(c *conn, r *frames.Reply) error {
 	run.result.count(r.Op)
 	switch r.Op {
 	case frames.Granted:
-		now := run.now()
 		if run.measured && run.released > 0 {
-			run.handOver.add(now - run.released)
+			run.handOver.add(run.at - run.released)
 		}
 		run.waiting--
 		c.out = frames.AppendRelease(c.out, r.Token, run.key)

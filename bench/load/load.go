@@ -46,6 +46,7 @@ type Result struct {
 	RepliesPerSecond float64 `json:"replies_per_second"`
 	ServerCPUPerOp   float64 `json:"server_cpu_us_per_reply"`
 	ServerCores      float64 `json:"server_cores"`
+	GeneratorCores   float64 `json:"generator_cores"` // near 1: the generator may be what limits the rate
 	AcquireP50       float64 `json:"acquire_p50_us"`
 	AcquireP99       float64 `json:"acquire_p99_us"`
 	AcquireMax       float64 `json:"acquire_max_us"`
@@ -76,8 +77,8 @@ func (r *Result) count(op frames.Op) {
 
 // String is the line for people.
 func (r Result) String() string {
-	s := fmt.Sprintf("%-9s %4d x %-3d key %-3d %10.0f replies/s  cpu/reply %.3f us (%.2f cores)  acquire p50 %.1f p99 %.1f us",
-		r.Workload, r.Conns, r.Depth, r.KeyBytes, r.RepliesPerSecond, r.ServerCPUPerOp, r.ServerCores, r.AcquireP50, r.AcquireP99)
+	s := fmt.Sprintf("%-9s %4d x %-3d key %-3d %10.0f replies/s  cpu/reply %.3f us (cores %.2f, generator %.2f)  acquire p50 %.1f p99 %.1f us",
+		r.Workload, r.Conns, r.Depth, r.KeyBytes, r.RepliesPerSecond, r.ServerCPUPerOp, r.ServerCores, r.GeneratorCores, r.AcquireP50, r.AcquireP99)
 	if r.HandOvers > 0 {
 		s += fmt.Sprintf("  hand-over p50 %.1f p99 %.1f us", r.HandOverP50, r.HandOverP99)
 	}

@@ -11,7 +11,7 @@ import (
 // slot is one of the keys of a connection, and the one request in flight for it.
 type slot struct {
 	key  []byte
-	sent time.Duration
+	sent time.Duration // to within the handling of one read
 }
 
 // ownKeys is the state of a run of OwnKeys.
@@ -96,10 +96,10 @@ func slotOf(key []byte) int {
 }
 
 func (run *ownKeys) begin() error {
-	now := run.now()
+	run.at = run.now()
 	for _, c := range run.conns {
 		for i := range run.depth {
-			run.sendAcquire(c, i, now)
+			run.sendAcquire(c, i)
 		}
 		if err := c.flush(); err != nil {
 			return err
@@ -124,9 +124,9 @@ func (run *ownKeys) pollFor(d time.Duration) error {
 	return nil
 }
 
-func (run *ownKeys) sendAcquire(c *conn, index int, now time.Duration) {
+func (run *ownKeys) sendAcquire(c *conn, index int) {
 	s := &run.slots[c.index*run.depth+index]
-	s.sent = now
+	s.sent = run.at
 	c.out = frames.AppendAcquire(c.out, waitSeconds, leaseSeconds, uint64(index), s.key)
 }
 
@@ -136,23 +136,22 @@ func (run *ownKeys) take(c *conn, r *frames.Reply) error {
 		return fmt.Errorf("load: reply %c for the key %q", r.Op, r.Text)
 	}
 	s := &run.slots[c.index*run.depth+index]
-	now := run.now()
 	if run.measured {
 		run.result.Replies++
-		run.all.add(now - s.sent)
+		run.all.add(run.at - s.sent)
 		if r.Op == frames.Granted {
-			run.acquire.add(now - s.sent)
+			run.acquire.add(run.at - s.sent)
 		}
 	}
 	run.result.count(r.Op)
 	switch {
 	case r.Op == frames.Granted:
-		s.sent = now
+		s.sent = run.at
 		c.out = frames.AppendRelease(c.out, r.Token, s.key)
 	case run.draining:
 		run.inFlight--
 	default:
-		run.sendAcquire(c, index, now)
+		run.sendAcquire(c, index)
 	}
 	return nil
 }

@@ -36,6 +36,7 @@ type poller struct {
 	events []unix.EpollEvent
 	in     []byte
 	start  time.Time
+	at     time.Duration // since start, when the replies that are being taken were read
 }
 
 // newPoller opens n authenticated connections to the target. Close ends them.
@@ -166,6 +167,7 @@ func (p *poller) read(c *conn, take func(c *conn, r *frames.Reply) error) error 
 	case n == 0:
 		return io.ErrUnexpectedEOF
 	}
+	p.at = p.now()
 	buf := p.in[:kept+n]
 	var r frames.Reply
 	for {
