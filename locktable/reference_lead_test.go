@@ -20,6 +20,7 @@ type refCommand struct {
 	acquire bool
 
 	order  uint64
+	barred bool // a barrier has committed since it came: N is true
 	due    time.Duration
 	claims []locktable.Session // of a waiter: whom the answer is for; 0.3: several
 	flight bool                // its grant is decided and not yet committed
@@ -43,33 +44,33 @@ type refLead struct {
 	by   locktable.Proposer
 	born time.Duration
 
-	stamp     time.Duration // when the last record was proposed
-	stampAge  time.Duration // the stint's age then
-	seq       uint64
-	order     uint64
-	graceDue  time.Duration
-	queue     []*refCommand
-	reserved  []*refCommand
-	ending    map[locktable.Token][]*refCommand
-	affirming map[string][]*refCommand // by key and owner
-	due       map[locktable.Token]time.Duration
-	readers   map[locktable.Token][]locktable.Session // whose A may have been delivered
-	fixed     map[locktable.Token]bool                // reaffirmed: never revoked
-	granter   map[locktable.Token]locktable.Session
-	revokes   []locktable.Token
-	batch     []*refItem
-	pending   []refPending
-	undone    []*refItem
-	hold      bool
-	stopped   bool
-	gone      map[locktable.Session]bool
-	leaving   []locktable.Session
-	undecided []*refCommand // commands that hang on a record
-	ordered   []*refCommand // in-order acquires not yet answered
-	keysShut  bool
-	waitsShut bool
-	ticked    time.Duration
-	ties      bool // two deadlines fell due at the same instant: their order is not promised
+	stamp                time.Duration // when the last record was proposed
+	stampAge             time.Duration // the stint's age then
+	seq                  uint64
+	order                uint64
+	graceDue             time.Duration
+	queue                []*refCommand
+	reserved             []*refCommand
+	ending               map[locktable.Token][]*refCommand
+	affirming            map[string][]*refCommand // by key and owner
+	due                  map[locktable.Token]time.Duration
+	readers              map[locktable.Token][]locktable.Session // whose A may have been delivered
+	fixed                map[locktable.Token]bool                // reaffirmed: never revoked
+	granter              map[locktable.Token]locktable.Session
+	revokes              []locktable.Token
+	batch                []*refItem
+	pending              []refPending
+	undone               []*refItem
+	hold                 bool
+	stopped              bool
+	gone                 map[locktable.Session]bool
+	leaving              []locktable.Session
+	undecided            []*refCommand // commands that hang on a record
+	ordered              []*refCommand // in-order acquires not yet answered
+	keysShut             bool
+	waitsShut            bool
+	ticked, tickedLeases time.Duration // when deadlines were last looked at
+	ties                 bool          // two deadlines fell due at the same instant: their order is not promised
 }
 
 type refPending struct {
@@ -78,7 +79,7 @@ type refPending struct {
 }
 
 func newRefLead(t *reference, by locktable.Proposer, now time.Duration) *refLead {
-	l := &refLead{t: t, rep: &t.rep, by: by, born: now, stamp: now, ticked: now, ending: map[locktable.Token][]*refCommand{},
+	l := &refLead{t: t, rep: &t.rep, by: by, born: now, stamp: now, ticked: now, tickedLeases: now, ending: map[locktable.Token][]*refCommand{},
 		affirming: map[string][]*refCommand{}, due: map[locktable.Token]time.Duration{},
 		readers: map[locktable.Token][]locktable.Session{}, fixed: map[locktable.Token]bool{},
 		granter: map[locktable.Token]locktable.Session{}, gone: map[locktable.Session]bool{}}
@@ -97,7 +98,7 @@ func armed(lease time.Duration) time.Duration {
 }
 
 func (l *refLead) arm(g refGrant, now time.Duration) {
-	l.due[g.token] = now + armed(g.lease) - (l.rep.clock - g.at)
+	l.due[g.token] = l.notBefore(now + armed(g.lease) - (l.rep.clock - g.at))
 }
 
 // free says whether the key will be free when all in flight has committed.
@@ -221,33 +222,33 @@ func (l *refLead) release(now time.Duration, c *refCommand) {
 		l.step(c.token, "release", c.keys, c)
 	case g != nil && slices.ContainsFunc(c.names(), g.holds):
 		l.answer(c, locktable.Mismatched, c.token)
-	case c.token < l.rep.next || c.due == 1:
+	case c.token < l.rep.next || c.barred:
 		l.t.counts.NotHelds++
 		l.answer(c, locktable.NotHeld, c.token)
 	default:
-		c.due = 1 // behind the barrier N is true
 		l.batch = append(l.batch, &refItem{entry: refEntry{kind: refBarrier}, cmd: c})
 	}
 }
 
 func (l *refLead) releaseByKey(c *refCommand) {
 	g := l.rep.holder(string(locktable.KeySet(c.keys).First()))
-	if g != nil {
-		if _, ending := l.ending[g.token]; ending {
+	if g != nil && g.flags&locktable.ByKey != 0 {
+		s, exact := l.granter[g.token], g.keys == c.keys
+		_, ending := l.ending[g.token]
+		switch mine := s == 0 || s == c.session || l.gone[s]; {
+		case mine && exact && ending:
 			l.ending[g.token] = append(l.ending[g.token], c)
 			return
-		}
-		if s := l.granter[g.token]; g.keys == c.keys && g.flags&locktable.ByKey != 0 && (s == 0 || s == c.session || l.gone[s]) {
+		case mine && exact:
 			l.step(g.token, "release", g.keys, c)
 			return
 		}
 	}
-	if c.due == 1 {
+	if c.barred {
 		l.t.counts.NotHelds++
 		l.answer(c, locktable.NotHeld, 0)
 		return
 	}
-	c.due = 1
 	l.batch = append(l.batch, &refItem{entry: refEntry{kind: refBarrier}, cmd: c})
 }
 

@@ -27,6 +27,7 @@ func (l *refLead) tick(now time.Duration) {
 	if l.hold {
 		return
 	}
+	l.tickedLeases = l.ticked
 	l.step(0, "", "", nil)
 	var over []locktable.Token
 	for token, due := range l.due {
@@ -163,12 +164,11 @@ func (l *refLead) done(now time.Duration, item *refItem, res refResult) (again [
 		}
 		for _, c := range cs {
 			l.t.counts.Reaffirms++
-			if !l.gone[c.session] {
-				l.t.say(c.session, locktable.Granted, c, res.tokens[0])
-			}
+			l.t.say(c.session, locktable.Granted, c, res.tokens[0])
 		}
 	case refBarrier:
 		if item.cmd != nil {
+			item.cmd.barred = true
 			again = append(again, item.cmd)
 		}
 	case refStep:
@@ -245,14 +245,14 @@ func anew(cs []*refCommand) []*refCommand {
 
 func (l *refLead) back(w *refCommand) {
 	if len(w.claims) > 0 {
-		w.due = l.notBefore(w.due)
+		w.due = max(w.due, l.ticked+time.Millisecond)
 		l.enqueue(w)
 	}
 }
 
-// notBefore is when something is due that was put aside: what is over already fires at the next tick.
+// notBefore is when a lease ends that was put aside: what is over already fires at the next tick.
 func (l *refLead) notBefore(due time.Duration) time.Duration {
-	return max(due, l.ticked+time.Millisecond)
+	return max(due, l.tickedLeases+time.Millisecond)
 }
 
 func (l *refLead) refused(now time.Duration, seq uint64) {
@@ -302,9 +302,8 @@ func (l *refLead) resume(now time.Duration) {
 			}
 		}
 	}
-	l.gates()
-	l.again(now, again)
 	l.step(0, "", "", nil)
+	l.again(now, again)
 	if l.stopped {
 		l.stop()
 	}

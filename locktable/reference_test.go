@@ -169,7 +169,7 @@ func (t *reference) Commit(now time.Duration, p proposal) {
 	switch {
 	case p.seq == 0 && t.hasStart && p.by == t.starting:
 		t.Lose(now)
-		t.hasStart, t.lead = false, newRefLead(t, p.by, now)
+		t.lead = newRefLead(t, p.by, now)
 	case t.lead != nil && p.by == t.lead.by:
 		t.lead.committed(now, p, results)
 	case t.lead != nil:
@@ -188,11 +188,11 @@ func (t *reference) Refuse(now time.Duration, by locktable.Proposer, seq uint64)
 
 func (t *reference) restore(now time.Duration, from *reference) {
 	t.rep = from.rep
-	t.hasStart = false
 	t.Lose(now)
 }
 
 func (t *reference) Lose(now time.Duration) {
+	t.hasStart = false
 	if l := t.lead; l != nil {
 		t.lead = nil
 		l.lose()
