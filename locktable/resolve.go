@@ -150,6 +150,7 @@ func (t *Table) unbar(commands, again []*command) []*command {
 
 // decided answers a waiter whose grant was made, or brings it back to its place.
 func (t *Table) decided(now time.Duration, w *waiter, token Token, handOver bool) {
+	queued := !w.fresh
 	t.unreserve(w)
 	if token == 0 {
 		t.back(w)
@@ -166,7 +167,9 @@ func (t *Table) decided(now time.Duration, w *waiter, token Token, handOver bool
 	if handOver {
 		t.counts.HandOvers++
 	}
-	t.waited.Observe(now - w.arrived)
+	if queued {
+		t.waited.Observe(now - w.arrived)
+	}
 	if g.copies == 0 { // everyone who asked for it has gone meanwhile
 		t.revokes = append(t.revokes, revoke{g, token})
 	}

@@ -47,10 +47,11 @@ func (t *Table) Addresses() string { return t.rep.addresses }
 // NextToken is the next token that will be issued.
 func (t *Table) NextToken() Token { return t.rep.next }
 
-// GraceLeft is how long no grant is made yet; 0 outside a grace, and on a table that does not lead.
+// GraceLeft is how long no grant is made yet; 0 outside a grace. A table that does not lead knows it by the lease clock
+// alone, which may be a second behind.
 func (t *Table) GraceLeft(now time.Duration) time.Duration {
 	if !t.leading {
-		return 0
+		return max(0, t.rep.graceEnds-t.rep.clock)
 	}
 	return max(0, t.graceOver-now)
 }
@@ -65,7 +66,7 @@ func (t *Table) Counts() Counts {
 	return c
 }
 
-// Waits is how long granted acquires had waited; Holds how long tokens held, from grant to end as this leader saw them.
+// Waits is how long granted acquires had waited, of those that had queued; Holds how long tokens held, from grant to end as this leader saw them.
 func (t *Table) Waits() Histogram { return t.waited }
 
 // Holds is how long tokens held; see Waits.
