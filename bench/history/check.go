@@ -68,6 +68,7 @@ type Report struct {
 	Ops        int
 	Outcomes   [Unanswered + 1]int // operations by outcome
 	Keys       int
+	Pairs      int    // grants of acquires that came behind one that was known to be queued and still waited
 	LastToken  uint64 // greatest token granted, or History.Above
 	Took       time.Duration
 }

@@ -38,6 +38,9 @@ func checkOrder(r *Report, k *keyed, l Limits) {
 				waiting[q.Node] = q
 			}
 		}
+		if last != nil && last.Return > op.Call {
+			r.Pairs++
+		}
 		if last != nil && op.Token < last.Token {
 			r.add(OutOfOrder, "%v was queued at %v, yet %v came first", last, last.Queued, op)
 		}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ticketing-go/ticketing/bench/drill/session"
+)
+
+// single kills a single node and starts it again. Without a data directory it has forgotten everything, and its tokens
+// begin anew: another fencing domain. With one it goes on above its tokens, after a grace for the holders that it has
+// forgotten.
+func single(d *drill) error {
+	// Short leases, since the grace is as long as the longest.
+	load := session.Load{Keys: 12, Seats: 6, Workers: 4, Pause: 50 * time.Millisecond, Hot: true}
+	d.begin(load)
+	for i := range d.count {
+		d.pause(500*time.Millisecond, 1500*time.Millisecond)
+		n, err := d.leader()
+		if err != nil {
+			return err
+		}
+		from := d.rec.Now()
+		n.Kill()
+		if !d.durable {
+			d.end()
+			d.above = 0
+			d.begin(load)
+			from = d.rec.Now()
+		}
+		if err := n.Start(); err != nil {
+			return err
+		}
+		outage, _, err := d.served(from)
+		if err != nil {
+			return fmt.Errorf("round %d: %w", i+1, err)
+		}
+		d.result.rejoins = append(d.result.rejoins, outage)
+		d.turn(load)
+		if err := d.over(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
