@@ -1,0 +1,57 @@
+// Command ticketingd is the daemon. It decides exit codes and what is printed; everything else is package server's. It
+// runs on the main goroutine alone.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/ticketing-go/ticketing/server"
+)
+
+// signalsKept is how many signals may wait for the server: a stop behind a reload, and a second stop.
+const signalsKept = 4
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}
+
+// run is the daemon with its surroundings as arguments; it returns the exit code.
+func run(args, environ []string, out, errs io.Writer) int {
+	settings, warnings, err := server.Load(args, environ)
+	if err != nil {
+		return fail(errs, err)
+	}
+	switch settings.Action {
+	case server.ShowHelp:
+		fmt.Fprint(out, server.Help())
+		return 0
+	case server.ShowVersion:
+		version, commit := server.Version()
+		fmt.Fprintln(out, "ticketingd", version, commit, runtime.Version())
+		return 0
+	case server.CheckConfig:
+		for _, w := range warnings {
+			fmt.Fprintln(errs, "warning:", w)
+		}
+		fmt.Fprintln(out, "settings are good")
+		return 0
+	}
+	signals := make(chan os.Signal, signalsKept)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	if err := server.Run(settings, server.NewLog(&settings, errs), warnings, signals); err != nil {
+		return fail(errs, err)
+	}
+	return 0
+}
+
+// fail prints the one line.
+func fail(errs io.Writer, err error) int {
+	fmt.Fprintln(errs, "ticketingd:", err)
+	return server.ExitCode(err)
+}
