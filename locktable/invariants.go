@@ -27,7 +27,7 @@ func (t *Table) Check() error {
 		}
 	}
 	t.index.each(func(k *key) { // order does not matter: any broken key will do
-		if k.holder == nil && k.reserved == nil && k.head == nil {
+		if k.holder == nil && k.reserved == nil && k.head == nil && !(t.refused && k.touched) {
 			fail("key %q is active and idle", k.name)
 		}
 		if g := k.holder; g != nil {

@@ -29,7 +29,8 @@ type Token uint64
 // LastToken is the last token that is ever issued (PROTOCOL.md section 3).
 const LastToken Token = math.MaxUint64 - 1
 
-// Flags are what a wire asks of an acquire or a release beside the usual; they come back with the replies.
+// Flags are what a wire asks of an acquire or a release beside the usual; they come back with the replies, Idempotent only
+// where it counts.
 type Flags uint8
 
 const (

@@ -336,24 +336,30 @@ func (t *Table) expire(g *grant) {
 // free says whether nobody will hold k once everything in flight has committed.
 func (k *key) free() bool { return k.reserved == nil && (k.holder == nil || k.holder.ending) }
 
-// ready lists the waiters that the keys touched let through, in order of arrival. Two of them never share a key.
+// ready lists the waiters that the keys touched let through, in order of arrival. Two of them never share a key. If the
+// token counter has not enough left for all, the youngest are turned away, and whoever stood behind them.
 func (t *Table) ready() []*waiter {
 	list := t.readyList[:0]
-	for i := 0; i < len(t.touched); i++ { // a waiter that is turned away touches further keys
-		k := t.touched[i]
-		for k.head != nil && k.head.waiter.state == queued && k.head.waiter.grantable() {
-			w := k.head.waiter
-			if t.spent(len(list)) {
-				t.counts.BusySpent++
-				t.dismiss(w, Busy)
-				continue
+	for from := 0; ; {
+		for ; from < len(t.touched); from++ {
+			if p := t.touched[from].head; p != nil && p.waiter.state == queued && p.waiter.grantable() {
+				p.waiter.state = marked
+				list = append(list, p.waiter)
 			}
-			w.state = marked
-			list = append(list, w)
 		}
-	}
-	if len(list) > 1 {
-		slices.SortFunc(list, func(a, b *waiter) int { return cmp.Compare(a.order, b.order) })
+		if len(list) > 1 {
+			slices.SortFunc(list, func(a, b *waiter) int { return cmp.Compare(a.order, b.order) })
+		}
+		if len(list) == 0 || !t.spent(len(list)-1) {
+			break
+		}
+		last := len(list) - 1
+		t.counts.BusySpent++
+		for p := range list[last].places {
+			p.key.touched = false // listed once more: the next in its queue is looked at
+		}
+		t.dismiss(list[last], Busy)
+		list = list[:last]
 	}
 	t.readyList = list
 	return list

@@ -101,6 +101,9 @@ func (t *Table) touch(k *key) {
 // reap forgets the keys listed that nobody holds and nobody waits for.
 func (t *Table) reap() {
 	for _, k := range t.touched {
+		if !k.touched { // listed twice
+			continue
+		}
 		k.touched = false
 		if k.holder == nil && k.reserved == nil && k.head == nil {
 			t.index.remove(k, k.hash)
