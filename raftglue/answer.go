@@ -165,7 +165,7 @@ const maxGraceSeconds = 86400
 
 // table is the members as Raft's latest configuration has them.
 func (c *consensus) table() (t []member) {
-	cfg, _ := c.configuration()
+	cfg := c.configuration()
 	for _, s := range cfg.Servers {
 		if m, err := parseMember(s); err == nil {
 			t = append(t, m)
@@ -219,12 +219,11 @@ func (n *Node) answerReplace(q *question) *reply {
 }
 
 func (g *gate) isSettled(c *consensus) bool {
-	_, index := c.configuration()
-	return g.settled.Load() >= index
+	return g.settled.Load() == fingerprint(c.configuration())
 }
 
 func (c *consensus) onlyVoter(slot int, client string) bool {
-	cfg, _ := c.configuration()
+	cfg := c.configuration()
 	found := false
 	for _, s := range cfg.Servers {
 		m, err := parseMember(s)
@@ -278,8 +277,8 @@ func (n *Node) answerRemove(q *question) *reply {
 	}
 	n.gate.changing.Lock()
 	defer n.gate.changing.Unlock()
-	v := n.probe(c)
-	if !v.settled() {
+	v, err := n.probe(c)
+	if err != nil || !v.settled() {
 		return &reply{Error: "a change of members is pending: ask again", Retry: true}
 	}
 	found := false
@@ -298,10 +297,9 @@ func (n *Node) answerRemove(q *question) *reply {
 			return &reply{Error: fmt.Sprintf("without slot %d only %d voters would live, of %d members: too few to go on; "+
 				"bring another back first", q.Slot, v.liveVoters(s.id()), v.size)}
 		}
-		if err := n.change(c, change{kind: removeMember, id: s.id()}, v.index); err != nil {
+		if err := n.change(c, change{kind: removeMember, id: s.id()}); err != nil {
 			return &reply{Error: err.Error(), Retry: true}
 		}
-		_, v.index = c.configuration()
 	}
 	if !found {
 		return &reply{Error: fmt.Sprintf("nobody is in slot %d", q.Slot)}

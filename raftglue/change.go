@@ -6,7 +6,7 @@ import "github.com/hashicorp/raft"
 type view struct {
 	size    int // members of the cluster, as it was formed
 	self    raft.ServerID
-	index   uint64 // of the latest change
+	index   uint64 // a commit index at or behind the latest change
 	seats   []seat
 	joiners []wanted // in slot order, one a slot
 }

@@ -3,6 +3,7 @@ package raftglue
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -128,21 +129,31 @@ func (c *consensus) wake() {
 	}
 }
 
-// configuration is the latest, which may not be committed, and its index.
-func (c *consensus) configuration() (raft.Configuration, uint64) {
+// configuration is the latest, which may not be committed. Raft does not say its index here.
+func (c *consensus) configuration() raft.Configuration {
 	r := c.early.Load()
 	if r == nil {
-		return raft.Configuration{}, 0
+		return raft.Configuration{}
 	}
 	f := r.GetConfiguration() // resolved already
 	if f.Error() != nil {
-		return raft.Configuration{}, 0
+		return raft.Configuration{}
 	}
-	return f.Configuration(), f.Index()
+	return f.Configuration()
+}
+
+// fingerprint tells configurations apart. Incarnations do not repeat, so one that was left does not come back, but by
+// taking a learner in and out again.
+func fingerprint(cfg raft.Configuration) uint64 {
+	h := fnv.New64a()
+	for _, s := range cfg.Servers {
+		fmt.Fprintf(h, "%d %s %s\n", s.Suffrage, s.ID, s.Address)
+	}
+	return h.Sum64()
 }
 
 func (c *consensus) seat(id raft.ServerID) (raft.Server, bool) {
-	cfg, _ := c.configuration()
+	cfg := c.configuration()
 	i := slices.IndexFunc(cfg.Servers, func(s raft.Server) bool { return s.ID == id })
 	if i < 0 {
 		return raft.Server{}, false
@@ -151,7 +162,7 @@ func (c *consensus) seat(id raft.ServerID) (raft.Server, bool) {
 }
 
 func (c *consensus) voters(self raft.ServerID) (others []raft.ServerID, selfVotes bool) {
-	cfg, _ := c.configuration()
+	cfg := c.configuration()
 	for _, s := range cfg.Servers {
 		switch {
 		case s.Suffrage != raft.Voter:

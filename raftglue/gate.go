@@ -20,7 +20,10 @@ type gate struct {
 	probed    time.Time
 	changing  sync.Mutex    // held round a change of members
 	wake      chan struct{} // one slot
-	// settled is the newest change of members that every live voter has applied, with no learner left.
+	// print is the configuration last known to be committed, index a commit index at or behind it; both the gate's,
+	// while changing is held. 0: not known.
+	print, index uint64
+	// settled is the configuration that every live voter has applied, with no learner in it; 0: none in this term.
 	settled atomic.Uint64
 }
 
@@ -70,11 +73,19 @@ func (n *Node) runGate(c *consensus) {
 			return
 		}
 		if !c.leading.Load() {
-			n.gate.settled.Store(0)
+			n.gate.lost()
 			continue
 		}
 		n.gateStep(c)
 	}
+}
+
+// lost forgets what is known only while this node leads.
+func (g *gate) lost() {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	g.settled.Store(0)
+	g.print = 0
 }
 
 // gateStep looks at the members, if there is a reason to, and makes at most one change.
@@ -82,29 +93,29 @@ func (n *Node) gateStep(c *consensus) {
 	g := &n.gate
 	g.changing.Lock()
 	defer g.changing.Unlock()
-	_, index := c.configuration()
 	g.mu.Lock()
 	for slot, j := range g.joiners {
 		if time.Since(j.asked) > n.joinerStays() {
 			delete(g.joiners, slot)
 		}
 	}
-	idle := len(g.joiners) == 0 && len(g.replacing) == 0 && g.settled.Load() >= index && time.Since(g.probed) < time.Second
+	idle := len(g.joiners) == 0 && len(g.replacing) == 0 && g.isSettled(c) && time.Since(g.probed) < time.Second
 	g.mu.Unlock()
 	if idle {
 		return
 	}
-	v := n.probe(c)
-	if v.settled() {
-		if !v.learners() {
-			g.settled.Store(v.index)
-		}
+	v, err := n.probe(c)
+	if err != nil {
+		return
+	}
+	if v.settled() && !v.learners() {
+		g.settled.Store(g.print)
 	}
 	ch := nextChange(v)
 	if ch.kind == noChange {
 		return
 	}
-	if err := n.change(c, ch, v.index); err != nil {
+	if err := n.change(c, ch); err != nil {
 		n.log.Debug("change of members", "change", ch.kind.String(), "member", string(ch.id), "error", err)
 		return
 	}
@@ -112,17 +123,17 @@ func (n *Node) gateStep(c *consensus) {
 	n.wakeGate()
 }
 
-func (n *Node) change(c *consensus, ch change, index uint64) error {
+func (n *Node) change(c *consensus, ch change) error {
 	timeout := max(5*n.cfg.Election, time.Second)
 	var f raft.IndexFuture
 	switch ch.kind {
 	case addLearner:
 		// Learner is Nonvoter to hashicorp/raft.
-		f = c.raft.AddNonvoter(ch.id, ch.address, index, timeout)
+		f = c.raft.AddNonvoter(ch.id, ch.address, 0, timeout)
 	case removeMember:
-		f = c.raft.RemoveServer(ch.id, index, timeout)
+		f = c.raft.RemoveServer(ch.id, 0, timeout)
 	case promote:
-		f = c.raft.AddVoter(ch.id, ch.address, index, timeout)
+		f = c.raft.AddVoter(ch.id, ch.address, 0, timeout)
 	default:
 		return errNoChange
 	}
@@ -133,9 +144,32 @@ func (n *Node) change(c *consensus, ch change, index uint64) error {
 
 var errNoChange = errors.New("raftglue: no such change of members")
 
-// probe asks all members what they have applied, and returns the view on which the next change is decided.
-func (n *Node) probe(c *consensus) *view {
-	cfg, index := c.configuration()
+// committed makes sure that the latest configuration is committed, and returns it with a commit index at or behind it.
+// g.changing is held.
+func (n *Node) committed(c *consensus) (raft.Configuration, uint64, error) {
+	g := &n.gate
+	cfg := c.configuration()
+	if p := fingerprint(cfg); p != g.print {
+		if err := c.raft.Barrier(n.peerTimeout()).Error(); err != nil {
+			return cfg, 0, err
+		}
+		if again := c.configuration(); fingerprint(again) != p {
+			return again, 0, errChanging
+		}
+		g.print, g.index = p, c.raft.CommitIndex()
+	}
+	return cfg, g.index, nil
+}
+
+var errChanging = errors.New("raftglue: a change of members is under way")
+
+// probe asks all members what they have applied, and returns the view on which the next change is decided. g.changing
+// is held.
+func (n *Node) probe(c *consensus) (*view, error) {
+	cfg, index, err := n.committed(c)
+	if err != nil {
+		return nil, err
+	}
 	round, commit := time.Now(), c.raft.CommitIndex()
 	self := n.raftID()
 	type answer struct {
@@ -182,7 +216,7 @@ func (n *Node) probe(c *consensus) *view {
 		}
 	}
 	g.probed = now
-	return n.view(cfg, index, now)
+	return n.view(cfg, index, now), nil
 }
 
 // view puts together what is known; g.mu is held.

@@ -12,7 +12,7 @@ import (
 // readiness is why this node is not ready, as its joiner last found.
 type readiness struct {
 	why     atomic.Pointer[string] // nil: nothing found
-	settled atomic.Uint64          // change of members up to which the leader says that all live voters know it
+	settled atomic.Uint64          // the configuration of which the leader says that all live voters know it
 	voted   atomic.Bool            // this incarnation has been a voter
 }
 
@@ -68,9 +68,8 @@ func (n *Node) runJoin() {
 
 // keepPlace is the joiner's step of a node that knows a leader.
 func (n *Node) keepPlace(c *consensus, leader string, voter bool) {
-	_, index := c.configuration()
 	switch {
-	case voter && n.ready.settled.Load() >= index:
+	case voter && n.ready.settled.Load() == fingerprint(c.configuration()):
 		n.ready.why.Store(nil)
 	case voter:
 		if c.leading.Load() {
@@ -111,11 +110,16 @@ func (n *Node) joinFromOutside() {
 		if h == nil || !h.Formed || h.Inc == n.inc {
 			continue
 		}
-		formed = fmt.Sprintf("%s is part of cluster %s, but knows no leader: this node is taken in when there is one. If a "+
-			"majority of the members has lost its memory, %s", n.cfg.Members[i], h.Cluster, adviceNew)
-		if h.Leader != "" && n.joinAt(h.Leader) {
+		if h.Leader != "" {
+			n.joinAt(h.Leader)
 			return
 		}
+		formed = fmt.Sprintf("%s is part of cluster %s, but knows no leader: this node is taken in when there is one. If a "+
+			"majority of the members has lost its memory, %s", n.cfg.Members[i], h.Cluster, adviceNew)
+	}
+	if formed != "" {
+		n.say(formed)
+		return
 	}
 	if n.consensus.Load() != nil {
 		return
@@ -124,8 +128,6 @@ func (n *Node) joinFromOutside() {
 	slot := n.formation.slot
 	n.mu.Unlock()
 	switch {
-	case formed != "":
-		n.say(formed)
 	case n.cfg.Form == "auto" && slot == 0:
 		if err := n.formByItself(hellos); err != nil && !errors.Is(err, errNotAll) {
 			n.log.Info("forming a cluster", "error", err)
@@ -141,39 +143,40 @@ const adviceNew = "stop all nodes, start them again, and run `ticketing init --f
 	"token that the database has seen"
 
 // joinAt asks the leader at a peer address to take this node in, and starts Raft when it will.
-func (n *Node) joinAt(leader string) bool {
+func (n *Node) joinAt(leader string) {
 	self := n.self()
 	r, err := n.ask(leader, Incarnation{}, &question{Op: opJoin, Join: &self, Members: n.cfg.Members}, askTimeout)
 	var no *Refused
 	if errors.As(err, &no) && !no.retry {
 		n.say(no.Text)
-		return false
+		return
 	}
 	if err != nil || r.Hello == nil {
-		return false
+		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before := n.formation.formed
 	if before && n.formation.cluster == r.Cluster && n.formation.slot == r.Hello.Slot {
-		return true
+		return
 	}
 	if before {
 		// Raft runs under an id that names the slot, so neither can change any more.
 		n.say(fmt.Sprintf("cluster %s has this address in slot %d: start this node again", r.Cluster, r.Hello.Slot))
-		return false
+		return
 	}
 	if err := n.formation.join(r.Cluster, r.Hello.Slot, r.Size, r.Terms); err != nil {
 		n.say(err.Error())
-		return false
+		return
 	}
-	return n.enter(nil) == nil
+	// A failure to enter is the node's.
+	_ = n.enter(nil)
 }
 
 // diagnose finds out why a member that has a vote has known no leader for a while.
 func (n *Node) diagnose(c *consensus) {
 	lost, voters := 0, 0
-	cfg, _ := c.configuration()
+	cfg := c.configuration()
 	for _, s := range cfg.Servers {
 		m, err := parseMember(s)
 		if err != nil || s.Suffrage != raft.Voter {
@@ -232,7 +235,7 @@ func (n *Node) Ready() (bool, string) {
 	if c.removed.Load() {
 		return false, or("removed from the cluster")
 	}
-	cfg, index := c.configuration()
+	cfg := c.configuration()
 	learners, voter := 0, false
 	for _, s := range cfg.Servers {
 		if s.Suffrage != raft.Voter {
@@ -250,7 +253,7 @@ func (n *Node) Ready() (bool, string) {
 		return false, or("joining: not yet a voter")
 	case n.leaderPeer() == "":
 		return false, or("no leader known")
-	case learners > 0 || settled < index:
+	case learners > 0 || settled != fingerprint(cfg):
 		return false, "a change of members is pending"
 	}
 	return true, ""

@@ -17,7 +17,7 @@ type memNet struct {
 	changed   *sync.Cond
 	listeners map[string]*memListener
 	cuts      map[[2]string]bool // from host, to host
-	halves    map[*half]struct{}
+	halves    map[*half]struct{} // open
 }
 
 func newMemNet() *memNet {
@@ -33,14 +33,22 @@ func (m *memNet) set(a, b string, cut bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cuts[[2]string{a, b}] = cut
-	m.changed.Broadcast()
+	m.wake()
 }
 
 func (m *memNet) healAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.cuts)
+	m.wake()
+}
+
+// wake has all look again; mu is held.
+func (m *memNet) wake() {
 	m.changed.Broadcast()
+	for h := range m.halves {
+		h.changed.Broadcast()
+	}
 }
 
 // memHost is one machine of a memNet.
@@ -155,7 +163,7 @@ func (h *memHost) dial(ctx context.Context, address string) (net.Conn, error) {
 	if l == nil || down {
 		return nil, errors.New("connection refused")
 	}
-	up, back := &half{net: m, from: h.name, to: host}, &half{net: m, from: host, to: h.name}
+	up, back := m.half(h.name, host), m.half(host, h.name)
 	mine := &memConn{in: back, out: up, host: h, remote: memAddr(address)}
 	theirs := &memConn{in: up, out: back, host: l.host, remote: memAddr(h.name)}
 	for _, c := range []*memConn{mine, theirs} {
@@ -168,21 +176,31 @@ func (h *memHost) dial(ctx context.Context, address string) (net.Conn, error) {
 	return mine, nil
 }
 
-// half is one direction of a connection. It waits on a condition of its own, which the network's changes also wake.
+// half is one direction of a connection.
 type half struct {
 	net      *memNet
+	changed  *sync.Cond // on net.mu
 	from, to string
 	buf      []byte
 	held     []byte // sent while the link was cut
 	closed   bool
+	ended    bool
 	deadline time.Time
 	timer    *time.Timer
+}
+
+// half makes one direction; mu is held.
+func (m *memNet) half(from, to string) *half {
+	h := &half{net: m, from: from, to: to, changed: sync.NewCond(&m.mu)}
+	m.halves[h] = struct{}{}
+	return h
 }
 
 const halfMax = 64 << 10
 
 type memConn struct {
 	in, out *half
+	closed  bool // by this side
 	host    *memHost
 	remote  net.Addr
 }
@@ -199,17 +217,19 @@ func (c *memConn) Read(p []byte) (int, error) {
 			h.held = nil
 		}
 		switch {
+		case c.closed:
+			return 0, net.ErrClosed
 		case len(h.buf) > 0:
 			n := copy(p, h.buf)
 			h.buf = h.buf[n:]
-			h.net.changed.Broadcast()
+			h.changed.Broadcast()
 			return n, nil
 		case h.closed && !h.cut():
 			return 0, io.EOF
 		case !h.deadline.IsZero() && !time.Now().Before(h.deadline):
 			return 0, os.ErrDeadlineExceeded
 		}
-		h.net.changed.Wait()
+		h.changed.Wait()
 	}
 }
 
@@ -219,12 +239,12 @@ func (c *memConn) Write(p []byte) (int, error) {
 	defer h.net.mu.Unlock()
 	sent := 0
 	for sent < len(p) {
-		if h.closed || c.in.closed && !c.in.cut() {
+		if c.closed || h.closed && !h.cut() || c.in.closed && !c.in.cut() {
 			return sent, net.ErrClosed
 		}
 		room := halfMax - len(h.buf) - len(h.held)
 		if room <= 0 {
-			h.net.changed.Wait()
+			h.changed.Wait()
 			continue
 		}
 		n := min(room, len(p)-sent)
@@ -234,7 +254,7 @@ func (c *memConn) Write(p []byte) (int, error) {
 			h.buf = append(h.buf, p[sent:sent+n]...)
 		}
 		sent += n
-		h.net.changed.Broadcast()
+		h.changed.Broadcast()
 	}
 	return sent, nil
 }
@@ -246,14 +266,20 @@ func (c *memConn) Close() error {
 	m := c.host.net
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.in.closed, c.out.closed = true, true
+	c.closed, c.in.closed, c.out.closed = true, true, true
+	c.in.ended = true // its reader is gone; when both are, nobody waits
 	for _, h := range []*half{c.in, c.out} {
 		if h.timer != nil {
 			h.timer.Stop()
 		}
 	}
 	c.in.buf, c.in.held = nil, nil
-	m.changed.Broadcast()
+	for _, h := range []*half{c.in, c.out} {
+		h.changed.Broadcast()
+		if c.in.ended && c.out.ended {
+			delete(m.halves, h)
+		}
+	}
 	return nil
 }
 
@@ -270,7 +296,7 @@ func (c *memConn) SetReadDeadline(t time.Time) error {
 		h.timer = time.AfterFunc(time.Until(t), func() {
 			h.net.mu.Lock()
 			defer h.net.mu.Unlock()
-			h.net.changed.Broadcast()
+			h.changed.Broadcast()
 		})
 	}
 	return nil

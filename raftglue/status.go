@@ -28,10 +28,9 @@ type Status struct {
 	CommitIndex  uint64    `json:"commit_index"`
 	AppliedIndex uint64    `json:"applied_index"`
 	LastIndex    uint64    `json:"last_index"`
-	// SettledIndex is the newest change of members that all live voters are known to have applied, ConfigIndex the
-	// newest.
-	ConfigIndex  uint64 `json:"config_index"`
-	SettledIndex uint64 `json:"settled_index"`
+	// ChangePending: the latest change of members is not known to have been applied by all live voters, or a learner is
+	// on its way.
+	ChangePending bool `json:"change_pending"`
 	// SinceContact is how long ago this node heard from the leader, as leader: how long ago what a majority has
 	// acknowledged was sent. Negative: never.
 	SinceContact    time.Duration `json:"since_contact_ns"`
@@ -69,17 +68,21 @@ func (n *Node) Status() Status {
 	s := Status{
 		Formed: i.formed, Cluster: i.cluster, Node: n.cfg.NodeName, Slot: i.slot, Incarnation: n.inc.String(),
 		Starts: n.start.Count, Durable: n.dir != nil, Role: "unformed", LeaderSlot: -1, Size: i.size, SinceContact: -1,
-		SettledIndex: n.ready.settled.Load(),
 	}
 	s.Ready, s.Reason = n.Ready()
 	c := n.consensus.Load()
 	if c == nil {
 		return s
 	}
-	cfg, index := c.configuration()
+	cfg := c.configuration()
 	leading := c.leading.Load()
 	role := n.roleNow(c, leading)
-	s.Term, s.ConfigIndex = role.Term, index
+	s.Term = role.Term
+	settled := n.ready.settled.Load()
+	if leading {
+		settled = n.gate.settled.Load()
+	}
+	s.ChangePending = settled != fingerprint(cfg)
 	if role.Leader.Known {
 		s.LeaderSlot, s.LeaderAt = role.Leader.Slot, role.Leader.Addresses
 	}
@@ -91,7 +94,6 @@ func (n *Node) Status() Status {
 	}
 	s.Commits = c.commits.histogram()
 	if leading {
-		s.SettledIndex = n.gate.settled.Load()
 		if at := c.heard.majority.Load(); at != 0 {
 			s.SinceContact = time.Since(c.heard.base) - time.Duration(at)
 		}

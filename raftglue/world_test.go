@@ -160,6 +160,7 @@ func (p *process) kill(t *testing.T) {
 }
 
 func (w *world) stopAll() {
+	w.net.healAll()
 	for slot, p := range w.procs {
 		if p != nil {
 			w.kill(slot)
@@ -196,8 +197,8 @@ func (w *world) describe() string {
 			continue
 		}
 		s := p.Status()
-		fmt.Fprintf(&b, "slot %d: %s, ready %v %q, term %d, leader %d, applied %d, config %d, settled %d\n%s", slot, s.Role, s.Ready,
-			s.Reason, s.Term, s.LeaderSlot, s.AppliedIndex, s.ConfigIndex, s.SettledIndex, s.String())
+		fmt.Fprintf(&b, "slot %d: %s, ready %v %q, term %d, leader %d, applied %d, pending %v\n%s", slot, s.Role, s.Ready,
+			s.Reason, s.Term, s.LeaderSlot, s.AppliedIndex, s.ChangePending, s.String())
 	}
 	return b.String()
 }
