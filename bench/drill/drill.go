@@ -78,6 +78,7 @@ type drill struct {
 	faults  int
 	kills   []kill
 	steady  bool // the leader stays all through the chapter: its clients must see no error
+	forgets bool // a process that is started again has forgotten who holds what, and grants nothing until that is over
 	above   uint64
 
 	result result
@@ -164,8 +165,10 @@ func (d *drill) end() {
 	d.crew.Stop()
 	d.crew = nil
 	h := d.rec.History()
-	limits := history.DefaultLimits()
-	r := history.Check(h, limits)
+	if d.forgets {
+		forgetN(h)
+	}
+	r := history.Check(h, history.DefaultLimits())
 	d.above = r.LastToken
 	d.result.add(d, h, r, stopped)
 	for i, v := range r.Violations {

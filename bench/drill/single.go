@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ticketing-go/ticketing/bench/drill/session"
+	"github.com/ticketing-go/ticketing/bench/history"
 )
 
 // single kills a single node and starts it again. Without a data directory it has forgotten everything, and its tokens
@@ -13,6 +14,7 @@ import (
 func single(d *drill) error {
 	// Short leases, since the grace is as long as the longest.
 	load := session.Load{Keys: 12, Seats: 6, Workers: 4, Pause: 50 * time.Millisecond, Hot: true}
+	d.forgets = true
 	d.begin(load)
 	for i := range d.count {
 		d.pause(500*time.Millisecond, 1500*time.Millisecond)
@@ -42,4 +44,19 @@ func single(d *drill) error {
 		}
 	}
 	return nil
+}
+
+// forgetN takes out the answers N of processes that have forgotten the holder: they say nothing.
+func forgetN(h *history.History) {
+	by := map[uint64]int32{}
+	for i := range h.Ops {
+		if op := &h.Ops[i]; op.Outcome == history.Granted {
+			by[op.Token] = op.Node
+		}
+	}
+	for i := range h.Ops {
+		if op := &h.Ops[i]; op.Outcome == history.NotHeld && by[op.Token] != op.Node {
+			op.Outcome = history.Refused
+		}
+	}
 }
