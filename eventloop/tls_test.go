@@ -1,42 +1,231 @@
 package eventloop
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
+	"bytes"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"math/big"
+	"io"
 	"net"
+	"strings"
+	"testing"
 	"time"
 )
 
-var serverConfig, clientConfig = selfSigned()
+// secureRig serves over TLS.
+func secureRig(t testing.TB, change func(*Config, *fakeHost)) *rig {
+	return start(t, func(c *Config, h *fakeHost) {
+		c.TLS = serverConfig
+		if change != nil {
+			change(c, h)
+		}
+	})
+}
 
-func selfSigned() (server, client *tls.Config) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// Both versions are spoken, and what comes right behind the handshake is served.
+func TestTLSVersions(t *testing.T) {
+	r := secureRig(t, nil)
+	for _, v := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		r.tls = clientConfig.Clone()
+		r.tls.MinVersion, r.tls.MaxVersion = v, v
+		for range 50 {
+			c := r.raw()
+			c.send(append(c.digest(""), acquire(1, "k")...))
+			c.granted(1, "k")
+			if got := c.Conn.(*tls.Conn).ConnectionState().Version; got != v {
+				t.Fatalf("version %x, want %x", got, v)
+			}
+			c.Close()
+		}
+	}
+}
+
+// Plain text on a TLS port ends in silence or an alert, never in a challenge; TLS on a plain port is a bad answer.
+func TestTLSMismatch(t *testing.T) {
+	secure, plain := secureRig(t, nil), start(t, nil)
+	c, err := net.Dial("tcp", secure.addr)
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	cl := wrap(t, c)
+	cl.send([]byte(strings.Repeat("-", 43) + "\n"))
+	if got, _ := io.ReadAll(cl.in); bytes.Contains(got, []byte("sha256")) || len(got) > 16 {
+		t.Errorf("plain text on a TLS port got %q", got)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if n := secure.e.Stats().HandshakeFailures["tls_handshake"]; n != 1 {
+		t.Errorf("%d failed TLS handshakes, want 1", n)
+	}
+	plain.tls = clientConfig
+	p := plain.raw()
+	if err := p.Conn.(*tls.Conn).Handshake(); err == nil {
+		t.Error("a TLS handshake succeeded on a plain port")
+	}
+	old := secure.e.Stats().Authenticated
+	secure.tls = clientConfig.Clone()
+	secure.tls.MaxVersion = tls.VersionTLS11
+	if err := secure.raw().Conn.(*tls.Conn).Handshake(); err == nil {
+		t.Error("TLS 1.1 was taken")
+	}
+	if now := secure.e.Stats().Authenticated; now != old {
+		t.Error("somebody was authenticated")
+	}
+}
+
+// chopped writes in pieces, so that records straddle reads.
+type chopped struct {
+	net.Conn
+	size int
+}
+
+func (c chopped) Write(p []byte) (n int, err error) {
+	for len(p) > 0 && err == nil {
+		var m int
+		m, err = c.Conn.Write(p[:min(c.size, len(p))])
+		n += m
+		p = p[m:]
+	}
+	return n, err
+}
+
+func TestTLSRecordsInPieces(t *testing.T) {
+	r := secureRig(t, nil)
+	for _, size := range []int{1, 7, 1000} {
+		c, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cl := wrap(t, tls.Client(chopped{c, size}, clientConfig))
+		all := cl.digest("")
+		for i := range uint64(50) {
+			all = append(all, acquire(i, "k")...)
+		}
+		cl.send(all)
+		for i := range uint64(50) {
+			cl.granted(i, "k")
+		}
+	}
+}
+
+// corrupting spoils the bytes that are written once it is told to.
+type corrupting struct {
+	net.Conn
+	on bool
+}
+
+func (c *corrupting) Write(p []byte) (int, error) {
+	if c.on {
+		p = bytes.Clone(p)
+		p[len(p)-1] ^= 1
+	}
+	return c.Conn.Write(p)
+}
+
+// A spoiled record ends the session with an alert, and only that session.
+func TestTLSCorruptRecord(t *testing.T) {
+	r := secureRig(t, nil)
+	other := r.dial()
+	c, err := net.Dial("tcp", r.addr)
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
-	cert, err := x509.ParseCertificate(der)
+	bad := &corrupting{Conn: c}
+	cl := wrap(t, tls.Client(bad, clientConfig))
+	cl.send(cl.digest(""))
+	cl.send(acquire(1, "k"))
+	cl.granted(1, "k")
+	bad.on = true
+	cl.send(acquire(2, "k"))
+	if _, err := cl.frame(); err == nil || !strings.Contains(err.Error(), "bad record MAC") {
+		t.Errorf("got %v, want an alert", err)
+	}
+	until(t, "Disconnected", 5*time.Second, func() bool { return len(r.h.all("disconnected")) == 1 })
+	other.send(acquire(3, "k"))
+	other.granted(3, "k")
+}
+
+// Handshakes that stall, more than may compute at a time, keep neither each other nor anybody else out, and each is gone in
+// time with its goroutine. One that sends nothing has no goroutine at all.
+func TestTLSStalledHandshakes(t *testing.T) {
+	t.Parallel()
+	r := secureRig(t, nil)
+	served := r.dial()
+	served.send(acquire(1, "k"))
+	served.granted(1, "k")
+	begin := time.Now()
+	var stalled []net.Conn
+	const n = 300
+	for i := range n {
+		c, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if i%2 == 0 {
+			_, _ = c.Write([]byte{22, 3, 1, 2, 0, 1})
+		}
+		stalled = append(stalled, c)
+	}
+	until(t, "all to stall", 5*time.Second, func() bool { return r.e.Stats().Connections == n+1 })
+	for range 20 {
+		before := time.Now()
+		c := r.dial()
+		c.send(acquire(2, "k"))
+		c.granted(2, "k")
+		c.Close()
+		served.send(acquire(3, "k"))
+		served.granted(3, "k")
+		if d := time.Since(before); d > time.Second {
+			t.Errorf("an honest client took %v", d)
+		}
+	}
+	for _, c := range stalled {
+		_ = c.SetReadDeadline(begin.Add(authTimeout + 2*time.Second))
+		_, _ = io.Copy(io.Discard, c)
+		if d := time.Since(begin); d > authTimeout+time.Second {
+			t.Fatalf("a stalled handshake ended after %v", d)
+		}
+	}
+}
+
+// More than may be kept for a handshake is not kept.
+func TestTLSFlood(t *testing.T) {
+	r := secureRig(t, nil)
+	c, err := net.Dial("tcp", r.addr)
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
-	pool := x509.NewCertPool()
-	pool.AddCert(cert)
-	server = &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-		MinVersion:   tls.VersionTLS12, DynamicRecordSizingDisabled: true,
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	record := append([]byte{22, 3, 1, 0x40, 0}, make([]byte, 1<<14)...)
+	for err == nil {
+		_, err = c.Write(record)
 	}
-	return server, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"}
+	until(t, "the close", 5*time.Second, func() bool { return r.e.Stats().Connections == 0 })
+}
+
+// Certificates are swapped through the configuration, for new connections only.
+func TestTLSReload(t *testing.T) {
+	second, secondClient := selfSigned()
+	current := make(chan *tls.Config, 1)
+	current <- serverConfig
+	r := start(t, func(c *Config, _ *fakeHost) {
+		c.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			cfg := <-current
+			current <- cfg
+			return cfg, nil
+		}}
+	})
+	old := r.dial()
+	old.send(acquire(1, "k"))
+	old.granted(1, "k")
+	<-current
+	current <- second
+	r.tls = secondClient
+	c := r.dial()
+	c.send(acquire(2, "k"))
+	c.granted(2, "k")
+	old.send(acquire(3, "k"))
+	old.granted(3, "k")
+	r.tls = clientConfig
+	if err := r.raw().Conn.(*tls.Conn).Handshake(); err == nil {
+		t.Error("the old certificate is still shown")
+	}
 }
