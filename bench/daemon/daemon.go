@@ -71,7 +71,7 @@ func Build(ctx context.Context, pkg, dir string) (string, error) {
 	return bin, nil
 }
 
-// StartProduct starts ticketingd and returns when it has greeted a connection.
+// StartProduct starts ticketingd and returns when it has greeted a connection and answered on its admin page.
 func StartProduct(o Options) (*Process, error) {
 	addr, err := freeAddr()
 	if err != nil {
@@ -133,20 +133,23 @@ func start(o Options, addr, admin string) (*Process, error) {
 		p.result = cmd.Wait()
 		close(p.exited)
 	}()
-	if err := p.awaitGreeting(); err != nil {
+	if err := p.awaitReady(); err != nil {
 		p.Stop()
 		return nil, fmt.Errorf("%w\n%s", err, p.Log())
 	}
 	return p, nil
 }
 
-func (p *Process) awaitGreeting() error {
+// awaitReady waits until the process greets clients and its admin page, if any, answers.
+func (p *Process) awaitReady() error {
+	greeted := false
 	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); {
-		c, err := frames.Dial(p.Addr, "", time.Second)
-		if err == nil {
-			_, err = c.Answer(nil, nil, time.Second)
-			c.Close()
-			if err == nil {
+		greeted = greeted || p.greets()
+		if greeted {
+			if p.Admin == "" {
+				return nil
+			}
+			if _, err := p.Metrics(); err == nil {
 				return nil
 			}
 		}
@@ -157,6 +160,16 @@ func (p *Process) awaitGreeting() error {
 		}
 	}
 	return ErrNotReady
+}
+
+func (p *Process) greets() bool {
+	c, err := frames.Dial(p.Addr, "", time.Second)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_, err = c.Answer(nil, nil, time.Second)
+	return err == nil
 }
 
 // Exited is closed when the process has ended, for whatever reason.

@@ -169,7 +169,7 @@ func (c *command) memory(r *report, _ int) (err error) {
 		return err
 	}
 	defer stopping(p, &err)
-	// Nothing has been scraped yet: garbage of that would leave pages for the connections to use.
+	// Hardly anything has been scraped yet: garbage of that would leave pages for the connections to use.
 	before, err := p.RSS()
 	if err != nil {
 		return err
