@@ -40,6 +40,8 @@ type fuzzed struct {
 	stint           uint64
 	table, follower *locktable.Table
 	out             []proposal
+	generations     [3]int
+	finished        [3]bool
 }
 
 func newFuzzed(t *testing.T, late bool, in []byte) *fuzzed {
@@ -99,8 +101,24 @@ func (g *fuzzed) keys() locktable.KeySet {
 	return keySet(keys...)
 }
 
+// session is the present user of a slot; one that has finished ends before its slot is used again.
+func (g *fuzzed) session() locktable.Session {
+	slot := g.byte() % 3
+	if g.finished[slot] {
+		g.leave(slot, false)
+	}
+	return session(0, slot, 1+g.generations[slot])
+}
+
+func (g *fuzzed) leave(slot int, answer bool) {
+	g.table.Leave(g.now, session(0, slot, 1+g.generations[slot]), answer)
+	if g.finished[slot] = answer; !answer {
+		g.generations[slot]++
+	}
+}
+
 func (g *fuzzed) command() {
-	s := session(0, g.byte()%3, 1+g.byte()%2)
+	s := g.session()
 	switch g.byte() % 8 {
 	case 0, 1:
 		a := &locktable.Acquire{Session: s, Keys: g.keys(), ID: uint64(g.byte() % 4), Lease: time.Duration(1+g.byte()) * 10 * time.Millisecond}
@@ -118,7 +136,7 @@ func (g *fuzzed) command() {
 			g.table.Release(g.now, &locktable.Release{Session: s, Keys: keys, Flags: locktable.ByKey})
 		}
 	case 4:
-		g.table.Leave(g.now, s, g.byte()&1 == 1)
+		g.leave(int(s>>32)&3, g.byte()&1 == 1)
 	case 5:
 		g.table.Undelivered(g.now, s, g.keys().First(), g.table.NextToken()-locktable.Token(g.byte()%4))
 	case 6:
