@@ -203,7 +203,8 @@ func (e *Engine) Refuse() { e.refusing.Store(true) }
 
 // Finish says goodbye to the authenticated connections (codec.Stopping, after the replies that are due now), closes the
 // others without a byte, waits for the peers to take what is due, 1 s at most or until ctx ends, and stops the loops. Host
-// gets Disconnected for every session, unless ctx ends first. The engine has ended when it returns.
+// gets Disconnected for every session, unless ctx ends first. The engine has ended when it returns. The error is ctx's, or
+// that of an engine which had ended by itself.
 func (e *Engine) Finish(ctx context.Context) error {
 	var err error
 	e.finish.Do(func() { err = e.finishOnce(ctx) })
@@ -239,7 +240,7 @@ wait:
 			err = ctx.Err()
 			break wait
 		case <-e.ended:
-			return e.err
+			break wait
 		}
 	}
 	for _, l := range e.loops {
@@ -249,7 +250,7 @@ wait:
 		}))
 	}
 	<-e.ended
-	return err
+	return errors.Join(err, e.Err())
 }
 
 // Done is closed when the engine has ended though nobody called Finish: nothing serves any more.

@@ -2,10 +2,9 @@ package eventloop
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
-	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -13,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 
 	"github.com/ticketing-go/ticketing/codec"
 )
@@ -576,5 +578,30 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-var _ = fmt.Sprint
-var _ = io.EOF
+// An engine that ends by itself says so.
+func TestDone(t *testing.T) {
+	h := &fakeHost{}
+	e, err := Start(Config{Listeners: []Listener{{freePort(t, "127.0.0.1"), codec.V1}}, MaxConnections: 1, Host: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Err() != nil {
+		t.Errorf("Err is %v while it runs", e.Err())
+	}
+	if err := e.loops[0].el.Execute(t.Context(), gnet.RunnableFunc(func(context.Context) error {
+		return gneterrors.ErrEngineShutdown // as gnet does at EMFILE
+	})); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-e.Done():
+	case <-time.After(5 * time.Second):
+		t.Fatal("Done is not closed")
+	}
+	if !errors.Is(e.Err(), ErrEnded) {
+		t.Errorf("Err is %v, want ErrEnded", e.Err())
+	}
+	if err := e.Finish(t.Context()); !errors.Is(err, ErrEnded) {
+		t.Errorf("Finish after the end: %v, want ErrEnded", err)
+	}
+}
