@@ -159,6 +159,8 @@ func (t *Table) release(r *Release, order uint64, c *command) {
 		}
 		t.count(c, 1)
 		g.releases = append(g.releases, c)
+	case exact && planting && planted(LostRelease, t.order):
+		t.answer(Released, r.Session, r.Flags, r.ID, r.Token, r.Keys.First())
 	case exact:
 		it := t.end(g, ByRelease)
 		it.release = release{session: r.Session, id: r.ID, order: order, flags: r.Flags}
@@ -191,6 +193,12 @@ func (t *Table) namedBy(r *Release) (g *grant, exact, unsure bool) {
 			return nil, false, true
 		}
 		return g, true, false
+	}
+	if planting && planted(StaleRelease, t.order) {
+		name, _ := r.Keys.first()
+		if k := t.index.find(name, t.index.hash(name)); k != nil && k.holder != nil && k.holder.single() {
+			return k.holder, true, false
+		}
 	}
 	if g = t.exactly(r.Token, r.Keys); g != nil {
 		return g, true, false

@@ -314,6 +314,9 @@ func (d *dialogue) client(p *person, verb string, words []string) error {
 	switch t := p.node.table; verb {
 	case "acquires":
 		d.flags[id] = flags
+		if id == 0 {
+			d.flags[id] &^= locktable.Idempotent // it comes back only where it counts
+		}
 		wait := time.Duration(0)
 		if w := opts["wait"]; w == "forever" {
 			wait = locktable.Forever

@@ -77,6 +77,9 @@ func (t *Table) enqueue(w *waiter) {
 	for p := range w.places {
 		k := p.key
 		before := k.tail
+		if planting && planted(QueueJumped, t.order) {
+			before = nil
+		}
 		for before != nil && before.waiter.order > w.order {
 			before = before.prev
 		}
@@ -157,6 +160,11 @@ func (t *Table) IdleKeys() int {
 // timeOut answers w, whose wait is over.
 func (t *Table) timeOut(w *waiter) {
 	t.counts.Timeouts++
+	if planting && planted(GrantAfterNo, faultEvery-1) {
+		t.reply(w, TimedOut, 0)
+		t.waits.schedule(w, never)
+		return
+	}
 	t.dismiss(w, TimedOut)
 }
 

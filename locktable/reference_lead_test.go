@@ -185,6 +185,9 @@ func remove[T comparable](s []T, x T) []T {
 }
 
 func (l *refLead) command(now time.Duration, c *refCommand) {
+	if c.id == 0 {
+		c.flags &^= locktable.Idempotent
+	}
 	l.seen(c.session)
 	if c.order == 0 {
 		l.order++

@@ -105,6 +105,9 @@ func (t *Table) start(r *Record) {
 		t.rep.graceEnds = t.rep.clock + r.Start.Grace
 	}
 	t.rep.addresses = r.Start.Addresses
+	if planting && planted(TokenFalls, faultEvery-1) && t.rep.next > 10 {
+		t.rep.next -= 10
+	}
 }
 
 func (t *Table) applyEnd(e *Entry) bool {
@@ -160,7 +163,7 @@ func (t *Table) applyGrant(a *Ask) Token {
 	if first == nil || !bytes.Equal(first.name, name) {
 		first = t.keyOf(name)
 	}
-	if first.holder != nil {
+	if first.holder != nil && !(planting && planted(DoubleGrant, uint64(t.rep.next)) && first.holder.single()) {
 		return 0
 	}
 	for more := rest; len(more) > 0; {
@@ -184,7 +187,9 @@ func (t *Table) applyGrant(a *Ask) Token {
 	if len(rest) > 0 {
 		g.set = append(g.set[:0], a.Keys...)
 	}
-	t.rep.next++
+	if !planting || !planted(TokenReused, uint64(t.rep.clock/1e6)) {
+		t.rep.next++
+	}
 	t.rep.grants++
 	t.held += 1 + len(g.more)
 	return g.token

@@ -197,6 +197,9 @@ func (t *Table) begin(now time.Duration) {
 // arm schedules the end of g's lease by the lease clock, longer by what two clocks may differ: 500 ppm each.
 func (t *Table) arm(g *grant, now time.Duration) {
 	left := g.at + g.lease + g.lease/1000 - t.rep.clock
+	if planting && planted(EarlyExpiry, uint64(g.token)) {
+		left = g.lease / 2
+	}
 	t.leases.schedule(g, millisUp(now+max(left, 0)))
 }
 
@@ -230,8 +233,15 @@ func (t *Table) Propose(now time.Duration) *Record {
 	}
 	t.seq++
 	f.record.By, f.record.Seq, f.record.Advance = t.me, t.seq, now-t.stamp
-	t.stamp = now
+	if !planting || !planted(ClockToldTwice, faultEvery-1) {
+		t.stamp = now
+	}
 	t.pending = append(t.pending, f)
+	if planting && planted(AnswerBeforeCommit, t.seq) {
+		for i, w := range f.waiters {
+			t.reply(w, Granted, t.rep.next+Token(i))
+		}
+	}
 	return &f.record
 }
 
@@ -340,6 +350,9 @@ func (k *key) free() bool { return k.reserved == nil && (k.holder == nil || k.ho
 // token counter has not enough left for all, the youngest are turned away, and whoever stood behind them.
 func (t *Table) ready() []*waiter {
 	list := t.readyList[:0]
+	if planting && planted(LostWaiter, t.order) {
+		return list
+	}
 	for from := 0; ; {
 		for ; from < len(t.touched); from++ {
 			if p := t.touched[from].head; p != nil && p.waiter.state == queued && p.waiter.grantable() {
