@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -229,3 +231,57 @@ func TestTLSReload(t *testing.T) {
 		t.Error("the old certificate is still shown")
 	}
 }
+
+// Key updates, asked for or not, are answered in the middle of a session. Go's client sends none.
+func TestTLSKeyUpdate(t *testing.T) {
+	openssl, err := exec.LookPath("openssl")
+	if err != nil {
+		t.Skip("needs openssl")
+	}
+	r := secureRig(t, nil)
+	cmd := exec.Command(openssl, "s_client", "-connect", r.addr, "-tls1_3")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var out bytes.Buffer
+	cmd.Stdout = writer(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return out.Write(p)
+	})
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		in.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	step := func(send, want string) {
+		t.Helper()
+		_, _ = io.WriteString(in, send)
+		until(t, want, 5*time.Second, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return strings.Contains(out.String(), want)
+		})
+		mu.Lock()
+		out.Reset()
+		mu.Unlock()
+	}
+	step("", "sha256 ")
+	step(strings.Repeat("-", 43)+"\n"+string(acquire(1, "first")), "first")
+	for range 3 {
+		step("K\n", "KEYUPDATE") // and asks for ours
+		step(string(acquire(2, "second")), "second")
+		step("k\n", "KEYUPDATE")
+		step(string(acquire(3, "third")), "third")
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
