@@ -1,8 +1,6 @@
 package server
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/ticketing-go/ticketing/eventloop"
@@ -133,14 +131,4 @@ var metrics = []metric{
 	{"raft_member_info", []string{"slot", "client", "incarnation", "state"}, "Always 1; one a member."},
 	{"raft_member_live", bySlot, "Leader only: 1 if the member answers."},
 	{"raft_member_lag_entries", bySlot, "Leader only: entries that the member is behind the commit index."},
-}
-
-// MetricsTable is the table of metrics in docs/OPERATIONS.md, in Markdown.
-func MetricsTable() string {
-	var b strings.Builder
-	b.WriteString("| metric | labels | meaning |\n| --- | --- | --- |\n")
-	for _, m := range metrics {
-		fmt.Fprintf(&b, "| `%s%s` | %s | %s |\n", metricPrefix, m.name, strings.Join(m.labels, ", "), m.help)
-	}
-	return b.String()
 }

@@ -154,8 +154,8 @@ func Load(args []string, environ []string) (Settings, []string, error) {
 		if ok {
 			value = g.value
 		}
-		if value == "" && !row.emptyCounts {
-			continue
+		if value == "" && row.start == "" && !row.emptyCounts {
+			continue // as if it were not given; where there is a default, an empty value is malformed
 		}
 		if err := row.set(&s, value); err != nil {
 			return Settings{}, nil, row.bad(g, err)

@@ -38,22 +38,7 @@ or in lower case. A secret has no flag.
 // plain takes the marks of Markdown out.
 func plain(s string) string { return strings.ReplaceAll(s, "`", "") }
 
-// DocumentTable is the table of settings in docs/OPERATIONS.md, in Markdown; a test keeps the two equal.
-func DocumentTable() string {
-	var b strings.Builder
-	b.WriteString("| setting | default | allowed | meaning |\n| --- | --- | --- | --- |\n")
-	for i := range table {
-		r := &table[i]
-		def := r.defaultText()
-		if r.shown == "" && r.start != "" {
-			def = "`" + def + "`"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.name, def, r.allowed, r.help)
-	}
-	return b.String()
-}
-
-// Version and Commit say what was built. Commit is empty where the build did not see a repository.
+// Version says what was built. commit is empty where the build did not see a repository.
 func Version() (version, commit string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
