@@ -381,7 +381,8 @@ func (n *Node) Transfer(ctx context.Context) error {
 		return nil
 	}
 	result := make(chan error, 1)
-	go func() { result <- c.raft.LeadershipTransfer().Error() }() // Raft resolves it, or its shutdown does
+	// Ends when Raft resolves the transfer, or shuts down.
+	go func() { result <- c.raft.LeadershipTransfer().Error() }()
 	var err error
 	select {
 	case err = <-result:
