@@ -68,8 +68,7 @@ func amnesia(d *drill) error {
 
 // dial opens a session for single steps, one at a time.
 func (d *drill) dial(n *fleet.Node) (*session.Session, error) {
-	dialer := &session.Dialer{Token: d.fleet.Token, Log: d.rec, Hints: d.route.Told, Patience: d.patience}
-	return dialer.Dial(n.Addr, n.Number())
+	return d.dialer(0).Dial(n.Addr, n.Number())
 }
 
 // victim acquires a key for a minute.

@@ -46,8 +46,9 @@ const (
 	readyWithin = 30 * time.Second
 	serveWithin = 15 * time.Second // longest time without a grant that is not called a stall
 	calmAfter   = 300 * time.Millisecond
-	chapterOps  = 150_000 // operations after which a history is checked and a new one begun
-	chapterLong = 50      // faults likewise
+	overdue     = 5 * time.Second // session.Dialer.Overdue
+	chapterOps  = 150_000         // operations after which a history is checked and a new one begun
+	chapterLong = 50              // faults likewise
 )
 
 // errStall says that the service, or a part of it, did not come back.
@@ -148,8 +149,13 @@ func (d *drill) begin(load session.Load) {
 	d.rec = history.NewRecorder(d.above)
 	load.Prefix = fmt.Sprintf("c%d", d.chapter)
 	load.Seed = d.seed + uint64(d.chapter)
-	dialer := &session.Dialer{Token: d.fleet.Token, Log: d.rec, Hints: d.route.Told, Settle: d.settle, Patience: d.patience}
-	d.crew = session.NewCrew(d.route, dialer, load)
+	d.crew = session.NewCrew(d.route, d.dialer(d.settle), load)
+}
+
+// dialer makes sessions of the present chapter.
+func (d *drill) dialer(settle time.Duration) *session.Dialer {
+	return &session.Dialer{Token: d.fleet.Token, Log: d.rec, Hints: d.route.Told, Settle: settle, Patience: d.patience,
+		Overdue: overdue}
 }
 
 // usual is the load of most drills: some hundred operations a second.

@@ -16,12 +16,7 @@ import (
 	"github.com/ticketing-go/ticketing/codec"
 )
 
-const (
-	writeTimeout = 2 * time.Second
-	// overdue is how long after the end of its wait (releases: after the call) a request may stay unanswered. Then the
-	// session is given up.
-	overdue = 5 * time.Second
-)
+const writeTimeout = 2 * time.Second
 
 // ErrClosed says that a session has ended before a request was written.
 var ErrClosed = errors.New("session: closed")
@@ -50,6 +45,9 @@ type Dialer struct {
 	Settle time.Duration
 	// Patience bounds the dial and the handshake, each.
 	Patience time.Duration
+	// Overdue is how long after the end of its wait (releases: after the call) a request may stay unanswered. Then the
+	// session is given up.
+	Overdue time.Duration
 }
 
 // Session is one authenticated connection.
@@ -152,7 +150,7 @@ func (s *Session) Acquire(key string, wait, lease time.Duration, probe bool) (*C
 	if probe {
 		s.noops[noop] = c
 	}
-	s.send(c, frame, wait+overdue)
+	s.send(c, frame, wait+s.Overdue)
 	return c, nil
 }
 
@@ -168,7 +166,7 @@ func (s *Session) Release(key string, token uint64) (*Call, error) {
 	}
 	name := releaseName(token, []byte(key))
 	s.releases[name] = append(s.releases[name], c)
-	s.send(c, frame, overdue)
+	s.send(c, frame, s.Overdue)
 	return c, nil
 }
 
