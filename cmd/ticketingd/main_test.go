@@ -71,10 +71,17 @@ func TestPrints(t *testing.T) {
 	}
 }
 
+// running is a daemon that serves.
+type running struct {
+	*exec.Cmd
+	addr string        // of wire 1
+	log  *bufio.Reader // its standard error
+}
+
 // start runs the daemon until its log says that it serves.
-func start(t *testing.T, environ ...string) (*exec.Cmd, *bufio.Reader) {
+func start(t *testing.T, environ ...string) running {
 	t.Helper()
-	cmd := daemon(append([]string{"BIND=127.0.0.1:0", "ADMIN_BIND="}, environ...))
+	cmd := daemon(append([]string{"BIND=127.0.0.1:0", "ADMIN_BIND="}, environ...)) // of two the last counts
 	errs, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -86,30 +93,100 @@ func start(t *testing.T, environ ...string) (*exec.Cmd, *bufio.Reader) {
 		_ = cmd.Process.Kill() // gone already, as a rule
 		_ = cmd.Wait()
 	})
-	r := bufio.NewReader(errs)
+	d := running{Cmd: cmd, log: bufio.NewReader(errs)}
+	_, rest, ok := strings.Cut(d.says(t, "msg=serving"), "wire_1=")
+	if !ok {
+		t.Fatal("the daemon does not say where it serves")
+	}
+	d.addr, _, _ = strings.Cut(strings.TrimSpace(rest), " ")
+	return d
+}
+
+// says reads the log up to a line with word in it.
+func (d running) says(t *testing.T, word string) string {
+	t.Helper()
 	for {
-		line, err := r.ReadString('\n')
+		line, err := d.log.ReadString('\n')
 		if err != nil {
-			t.Fatalf("the daemon ended before it served: %v", err)
+			t.Fatalf("the daemon ended before it said %q: %v", word, err)
 		}
-		if strings.Contains(line, "msg=serving") {
-			return cmd, r
+		if strings.Contains(line, word) {
+			return line
 		}
+	}
+}
+
+func (d running) signal(t *testing.T, sig os.Signal) {
+	t.Helper()
+	if err := d.Process.Signal(sig); err != nil {
+		t.Fatal(err)
 	}
 }
 
 func TestSignals(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		cmd, _ := start(t)
-		if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		d := start(t)
+		d.signal(t, syscall.SIGHUP)
+		d.says(t, "read again")
 		begin := time.Now()
-		if err := cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Wait(); err != nil || time.Since(begin) > 5*time.Second {
+		d.signal(t, sig)
+		if err := d.Wait(); err != nil || time.Since(begin) > 5*time.Second {
 			t.Errorf("%v: %v after %v; want exit code 0 within 5 s", sig, err, time.Since(begin))
 		}
+	}
+}
+
+// client connects and authenticates to an open server.
+func client(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte(strings.Repeat("A", 43) + "\n")); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestSecondDaemonIsRefused(t *testing.T) {
+	d := start(t)
+	for _, environ := range [][]string{{"BIND=" + d.addr}, {"BIND=127.0.0.1:0", "LISTEN_V3=" + d.addr}} {
+		cmd := daemon(append(environ, "ADMIN_BIND="))
+		out, _ := cmd.CombinedOutput() // the exit code says it
+		if cmd.ProcessState.ExitCode() != 1 || string(out) != "ticketingd: port in use: "+d.addr+"\n" {
+			t.Errorf("%q: exit code %d, %q; want 1, port in use", environ, cmd.ProcessState.ExitCode(), out)
+		}
+	}
+	client(t, d.addr) // the first one still serves
+}
+
+// The port can be bound again at once, though connections of the one before are in TIME_WAIT.
+func TestRestartAtOnce(t *testing.T) {
+	d := start(t)
+	for range 2 {
+		client(t, d.addr)
+		d.signal(t, syscall.SIGTERM)
+		if err := d.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		d = start(t, "BIND="+d.addr)
+	}
+}
+
+// A client that does not leave holds a stop up for a second; a second signal does not wait for it.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	d := start(t)
+	client(t, d.addr)
+	d.signal(t, syscall.SIGTERM)
+	d.says(t, "msg=stopping")
+	begin := time.Now()
+	d.signal(t, syscall.SIGTERM)
+	if err := d.Wait(); err != nil || time.Since(begin) > 500*time.Millisecond {
+		t.Errorf("%v after %v; want exit code 0 at once", err, time.Since(begin))
 	}
 }
