@@ -231,7 +231,7 @@ func (t *Table) resume(now time.Duration) {
 		}
 		t.land(f)
 	}
-	t.settle()
+	t.goOn()
 	t.decideAgain(now, again)
 }
 
@@ -306,6 +306,7 @@ func (t *Table) decideAgain(now time.Duration, again []*command) {
 		case aRelease:
 			t.release(&c.release, c.order, c)
 		}
-		t.settle()
+		t.goOn()
 	}
+	t.settle()
 }

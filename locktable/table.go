@@ -267,20 +267,24 @@ func (t *Table) Tick(now time.Duration) {
 // settle grants what the keys touched let through, forgets those that are idle, and answers sessions that wait to leave.
 // While refused records are being gathered nothing is granted: resume looks at every key touched till then.
 func (t *Table) settle() {
-	if t.refused {
-		return
-	}
-	if len(t.touched) > 0 {
-		if t.leading {
-			if ready := t.ready(); len(ready) > 0 {
-				t.step(nil, ByRelease, ready)
-			}
-		}
-		t.reap()
-	}
-	if len(t.leavers) > 0 {
+	t.goOn()
+	if !t.refused && len(t.leavers) > 0 {
 		t.leavers = slices.DeleteFunc(t.leavers, t.left)
 	}
+}
+
+// goOn is settle without the answers to sessions that wait to leave: between commands that are decided again, those still
+// to come are not counted as undecided.
+func (t *Table) goOn() {
+	if t.refused || len(t.touched) == 0 {
+		return
+	}
+	if t.leading {
+		if ready := t.ready(); len(ready) > 0 {
+			t.step(nil, ByRelease, ready)
+		}
+	}
+	t.reap()
 }
 
 // left answers a session that wanted to leave, if nothing of it is undecided.
