@@ -123,10 +123,11 @@ func (w *world) end(n *worldNode, p *proposal, token locktable.Token, why string
 	}
 }
 
-// undelivered notes that a grant's only A was not handed over: a revoke is due.
-func (w *world) undelivered(n *worldNode, a worldAnswer) {
-	if op := w.ops[a.id]; op.client.wire != wire03 && n.table.Leading() {
-		w.unread[a.token] = n.clock
+// undelivered notes that a leader was told that its grant's only A was not handed over: a revoke is due.
+func (w *world) undelivered(n *worldNode, c worldCommand) {
+	g, live := w.live[c.token]
+	if live && w.opOf(g.lease).client.wire != wire03 && n.table.Leading() && n.by == w.maker[c.token] {
+		w.unread[c.token] = n.clock
 	}
 }
 

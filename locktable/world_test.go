@@ -14,6 +14,7 @@ import (
 
 const (
 	worldNodes, worldLoops, worldClients, majority = 3, 2, 4, 2
+	worldRecords                                   = 3 // in flight; few, so that batches have to wait
 
 	// Clocks run apart by up to 250 ppm either way, so that two differ by at most the 500 ppm of CLUSTER.md.
 	drift = 0.00025
@@ -173,7 +174,7 @@ func (w *world) client(i int, rate float64) *worldClient {
 func (w *world) boot(n *worldNode) {
 	n.boots++
 	n.by = locktable.Proposer{Incarnation: [16]byte{byte(n.id) + 1, n.boots}}
-	limits := locktable.Limits{MaxKeys: 1000, MaxWaiters: 100, MaxTotalWaiters: 100, MaxRecords: 3, MaxEntries: 2}
+	limits := locktable.Limits{MaxKeys: 1000, MaxWaiters: 100, MaxTotalWaiters: 100, MaxRecords: worldRecords, MaxEntries: 2}
 	n.table = locktable.New(limits, 1, sinkFunc(func(r *locktable.Reply) { w.reply(n, r) }))
 	if n.snapshot != nil {
 		must(n.table.Restore(n.clock, n.snapshot) == nil, "6: a snapshot cannot be restored")
@@ -201,6 +202,11 @@ func (w *world) pump(n *worldNode) {
 		for r := n.table.Propose(n.clock); r != nil; r = n.table.Propose(n.clock) {
 			p := &proposal{by: r.By, seq: r.Seq, advance: r.Advance, bytes: locktable.AppendRecord(nil, r)}
 			n.raft.inbox = append(n.raft.inbox, p)
+		}
+	}
+	if n.table.Counts().RecordsInFlight == worldRecords { // no revoke can be proposed
+		for token := range w.unread {
+			w.unread[token] = n.clock
 		}
 	}
 	if err := n.table.Check(); err != nil {
@@ -259,6 +265,7 @@ func (w *world) take(n *worldNode, c worldCommand) {
 		t.Leave(n.clock, c.session, false)
 	case "undelivered":
 		t.Undelivered(n.clock, c.session, []byte(c.key), c.token)
+		w.undelivered(n, c)
 	}
 }
 
@@ -278,7 +285,6 @@ func (w *world) write(n *worldNode, a worldAnswer) {
 	case conn == nil && a.kind == locktable.Granted:
 		loop := a.session >> 56
 		n.rings[loop] = append(n.rings[loop], worldCommand{what: "undelivered", session: a.session, key: a.key, token: a.token})
-		w.undelivered(n, a)
 	case conn == nil:
 	case a.kind == locktable.LostProposed, a.kind == locktable.LostQueued && (conn.client.wire == wire03 || !a.acquire):
 		w.hangUp(conn)
