@@ -301,7 +301,7 @@ func (m *mix) raftLine() string {
 	}
 }
 
-func (m *mix) history(seed uint64) []string {
+func (m *mix) history() []string {
 	limits := m.one("", "keys=4", "keys=9 waiters=3", "total=5 waiters=4", "keys=5 total=3 waiters=2",
 		"first=18446744073709551600")
 	if !m.cluster {
@@ -310,38 +310,46 @@ func (m *mix) history(seed uint64) []string {
 	return []string{"cluster n1 records=" + m.one("1", "2", "3", "8") + " " + limits, "n1 begins", "n1 commits"}
 }
 
+// play makes a history line by line and plays it, until a complaint or two coinciding deadlines.
+func (m *mix) play() (lines []string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	lines = m.history()
+	for i := 0; i < 120 && !m.d.over; i++ {
+		switch {
+		case i < len(lines):
+		case m.cluster && m.IntN(2) == 0:
+			lines = append(lines, m.raftLine())
+		default:
+			lines = append(lines, m.line())
+		}
+		if err := m.d.say(lines[i]); err != nil {
+			return lines[:i+1], fmt.Errorf("%q: %w", lines[i], err)
+		}
+	}
+	return lines, nil
+}
+
+func newMix(seed uint64, cluster bool) *mix {
+	return &mix{Rand: rand.New(rand.NewPCG(seed, 1)), d: newDuel(), cluster: cluster}
+}
+
 func playHistories(t *testing.T, cluster bool) {
 	seed := seedOf(t)
 	played, cut := 0, 0
 	for s := seed; s < seed+uint64(*histories); s++ {
-		m := &mix{Rand: rand.New(rand.NewPCG(s, 1)), d: newDuel(), cluster: cluster}
-		lines := m.history(s)
-		var err error
-		for i := 0; i < 120 && err == nil; i++ {
-			if i >= len(lines) {
-				if cluster && m.IntN(2) == 0 {
-					lines = append(lines, m.raftLine())
-				} else {
-					lines = append(lines, m.line())
-				}
-			}
-			err = func() (err error) {
-				defer func() {
-					if r := recover(); r != nil {
-						err = fmt.Errorf("panic: %v", r)
-					}
-				}()
-				return m.d.say(lines[i])
-			}()
-			played++
-			if m.d.over {
-				cut++
-				break
-			}
-		}
+		m := newMix(s, cluster)
+		lines, err := m.play()
 		if err != nil {
 			lines, err = shrink(lines, err)
 			t.Fatalf("seed %d:\n%s\n\n%v", s, strings.Join(lines, "\n"), err)
+		}
+		played += len(lines)
+		if m.d.over {
+			cut++
 		}
 	}
 	t.Logf("%d lines played; %d histories ended early at coinciding deadlines", played, cut)

@@ -22,7 +22,7 @@ func quiet(*locktable.Reply) {}
 
 // logOf plays a random history in a cluster of one and returns its log, and the state at its end.
 func logOf(seed uint64) (log [][]byte, end []byte) {
-	m := &mix{Rand: rand.New(rand.NewPCG(seed, 3)), d: newDuel(), cluster: true}
+	m := newMix(seed, true)
 	for i := range 150 {
 		line := "n1 begins"
 		switch {
