@@ -29,6 +29,9 @@ func amnesia(d *drill) error {
 		if err := signal(lagging, syscall.SIGSTOP); err != nil {
 			return err
 		}
+		// A paused process finds in its sockets what was sent to it, and lags only behind what came after the leader had
+		// given its connections up.
+		time.Sleep(max(1500*time.Millisecond, 8*d.election))
 		victim, grant, err := d.victim(leader)
 		if err != nil {
 			return err

@@ -136,8 +136,7 @@ func (f *fake) campaign() {
 	}
 	f.save()
 	f.mu.Unlock()
-	for {
-		time.Sleep(2 * time.Millisecond)
+	for range time.Tick(2 * time.Millisecond) {
 		f.mu.Lock()
 		for key, h := range f.State.Held { // order does not matter: every key is treated alike
 			if monotonic() >= h.End {

@@ -183,11 +183,12 @@ func (d *drill) majority(leader *fleet.Node) error {
 		}
 	}
 	if d.durable {
+		started := d.rec.Now()
 		outage, _, err := d.served(from)
 		if err != nil {
 			return err
 		}
-		d.result.heals = append(d.result.heals, outage)
+		d.result.heals = append(d.result.heals, from+outage-started)
 		_, err = d.ready()
 		return err
 	}
