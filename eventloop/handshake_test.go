@@ -145,14 +145,14 @@ func TestHeldBack(t *testing.T) {
 		if i > 10 {
 			want = penaltyFirst << (i - 11)
 		}
-		between(t, "challenge", d, want, want+300*time.Millisecond)
+		between(t, "challenge", d, want, want+500*time.Millisecond)
 		c.send(c.digest("wrong"))
 		c.wantFrame("Eauth_failed")
 		c.Close()
 	}
 	// A right answer is held back too, and is right. What comes before the challenge is kept.
 	c, d := challenge()
-	between(t, "challenge", d, 4*penaltyFirst, 4*penaltyFirst+300*time.Millisecond)
+	between(t, "challenge", d, 4*penaltyFirst, 4*penaltyFirst+500*time.Millisecond)
 	c.send(append(c.digest(string(twoTokens[0])), acquire(1, "k")...))
 	c.granted(1, "k")
 	other := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
@@ -163,7 +163,7 @@ func TestHeldBack(t *testing.T) {
 	begin := time.Now()
 	oc := wrap(t, conn)
 	oc.line()
-	between(t, "challenge of another address", time.Since(begin), 0, 300*time.Millisecond)
+	between(t, "challenge of another address", time.Since(begin), 0, 500*time.Millisecond)
 }
 
 // Each listener speaks its own wire.

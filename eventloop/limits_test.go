@@ -98,16 +98,28 @@ func TestEviction(t *testing.T) {
 			c.granted(1, "k")
 			served = append(served, c)
 		}
-		begin := time.Now()
 		var idle []net.Conn
 		for range 5 {
 			idle = append(idle, dial())
 		}
-		early := dial()
-		if n, err := io.Copy(io.Discard, early); n != 0 || time.Since(begin) > evictableAfter {
-			t.Errorf("a newcomer within the second got %d bytes (%v) after %v", n, err, time.Since(begin))
+		until(t, "five to wait", 5*time.Second, func() bool { return r.e.Stats().Unauthenticated == 5 })
+		// The age of those that wait, without waiting: first all came just now, then all over a second ago.
+		age := func(by time.Duration) {
+			b := &r.e.lobby
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for s := b.first; s != nil; s = s.behind {
+				s.opened = r.e.now() - by
+			}
 		}
-		until(t, "a second", 5*time.Second, func() bool { return time.Since(begin) > evictableAfter+50*time.Millisecond })
+		age(-5 * time.Second)
+		if n, err := io.Copy(io.Discard, dial()); n != 0 {
+			t.Errorf("a newcomer within the second got %d bytes (%v)", n, err)
+		}
+		if st := r.e.Stats(); st.Evicted != 0 {
+			t.Errorf("evicted %d within the second", st.Evicted)
+		}
+		age(evictableAfter + tickPeriod)
 		late := r.dial()
 		late.send(acquire(2, "k"))
 		late.granted(2, "k")

@@ -195,7 +195,17 @@ func TestFault(t *testing.T) {
 			cl := r.dial()
 			cl.send(append(acquire(1, "k"), acquire(2, "k")...))
 			cl.send([]byte(c.bad))
-			cl.send(acquire(3, "never"))
+			more := make(chan struct{})
+			go func() { // ends when it is all taken
+				defer close(more)
+				for range 100 {
+					if _, err := cl.Write(bytes.Repeat(acquire(3, "never"), 500)); err != nil {
+						t.Errorf("write behind a bad frame: %v", err)
+						return
+					}
+				}
+			}()
+			<-more
 			cl.granted(1, "k")
 			cl.granted(2, "k")
 			cl.wantFrame(c.want)
