@@ -69,12 +69,15 @@ func TestHandshakeTimeout(t *testing.T) {
 	over(t, func(t *testing.T, start func(func(*Config, *fakeHost)) *rig) {
 		r := start(nil)
 		begin := time.Now()
-		silent, slow := r.raw(), r.raw()
+		conn, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent, slow := wrap(t, conn), r.raw()
 		if r.tls == nil {
 			silent.line()
 		} else {
-			// Stalls in the middle of the TLS handshake.
-			_, _ = silent.Conn.(interface{ NetConn() net.Conn }).NetConn().Write([]byte{22, 3, 1, 2, 0})
+			silent.send([]byte{22, 3, 1, 2, 0}) // stalls in the middle of the TLS handshake
 		}
 		slow.line()
 		go func() { // ends when the connection does
