@@ -19,20 +19,21 @@ func (t *Table) Acquire(now time.Duration, a *Acquire) {
 		a = &nobody
 	}
 	if t.refused {
-		t.putOff(acquireCommand(a, t.order))
+		t.putOff(acquireCommand(now, a, t.order))
 		return
 	}
-	t.acquire(now, a, t.order)
+	t.acquire(now, now, a, t.order)
 	t.settle()
 }
 
-func (t *Table) acquire(now time.Duration, a *Acquire, order uint64) {
+// acquire decides an acquire that arrived then: its wait counts from that, however often it is decided again.
+func (t *Table) acquire(now, arrived time.Duration, a *Acquire, order uint64) {
 	if now < t.graceOver {
 		t.counts.BusyGrace++
 		t.answerAcquire(a, Busy)
 		return
 	}
-	if a.Flags&Idempotent != 0 && t.sameAcquire(now, a, order) {
+	if a.Flags&Idempotent != 0 && t.sameAcquire(arrived, a, order) {
 		return
 	}
 	keys := t.lookUp(a.Keys)
@@ -68,8 +69,8 @@ func (t *Table) acquire(now time.Duration, a *Acquire, order uint64) {
 		t.answerAcquire(a, Busy)
 		return
 	}
-	w := t.place(now, a, order, keys)
-	w.tm.note(due(now, a.Wait))
+	w := t.place(arrived, a, order, keys)
+	w.tm.note(due(arrived, a.Wait))
 	if open {
 		w.fresh = true
 		t.readyList = append(t.readyList[:0], w)
@@ -81,12 +82,12 @@ func (t *Table) acquire(now time.Duration, a *Acquire, order uint64) {
 	t.waits.schedule(w, w.tm.at())
 }
 
-// due is the tick at which a wait that begins now is over.
-func due(now, wait time.Duration) int64 {
-	if wait >= Forever-now {
+// due is the tick at which a wait is over that began with an arrival.
+func due(arrived, wait time.Duration) int64 {
+	if wait >= Forever-arrived {
 		return never
 	}
-	return min(millisUp(now+wait), never)
+	return min(millisUp(arrived+wait), never)
 }
 
 // lookUp finds the keys of a set. What it returns is valid until the next call.
@@ -102,8 +103,8 @@ func (t *Table) lookUp(set KeySet) []named {
 }
 
 // place makes a waiter for the keys looked up, and the keys that are not active yet.
-func (t *Table) place(now time.Duration, a *Acquire, order uint64, keys []named) *waiter {
-	w := t.waiterOf(now, a, order)
+func (t *Table) place(arrived time.Duration, a *Acquire, order uint64, keys []named) *waiter {
+	w := t.waiterOf(arrived, a, order)
 	for i := range keys {
 		k := keys[i].key
 		if k == nil {

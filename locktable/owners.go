@@ -17,14 +17,14 @@ type affirmKey struct {
 }
 
 // sameAcquire takes a for one that is known already, if it is.
-func (t *Table) sameAcquire(now time.Duration, a *Acquire, order uint64) bool {
+func (t *Table) sameAcquire(arrived time.Duration, a *Acquire, order uint64) bool {
 	name, _ := a.Keys.first()
 	k := t.index.find(name, t.index.hash(name))
 	if k == nil {
 		return false
 	}
 	if w := t.owners[ownerKey{k, a.ID}]; w != nil {
-		t.joinWaiter(now, w, a)
+		t.joinWaiter(arrived, w, a)
 		return true
 	}
 	g := k.holder
@@ -34,7 +34,7 @@ func (t *Table) sameAcquire(now time.Duration, a *Acquire, order uint64) bool {
 	// From here on no notice of an undelivered answer revokes the token: the one that this frame asks for may be the
 	// one that is read.
 	g.copies = forever
-	c := acquireCommand(a, order)
+	c := acquireCommand(arrived, a, order)
 	t.count(c, 1)
 	at := affirmKey{string(name), a.ID}
 	if list := t.affirming[at]; list != nil {
@@ -53,7 +53,7 @@ func (t *Table) sameAcquire(now time.Duration, a *Acquire, order uint64) bool {
 
 // joinWaiter makes w the waiter of one more session. Lease and wait are those of the copy that came last; once the grant
 // is in flight they are settled.
-func (t *Table) joinWaiter(now time.Duration, w *waiter, a *Acquire) {
+func (t *Table) joinWaiter(arrived time.Duration, w *waiter, a *Acquire) {
 	if !w.claimedBy(a.Session) {
 		c := &w.sender
 		if c.session != 0 {
@@ -73,7 +73,7 @@ func (t *Table) joinWaiter(now time.Duration, w *waiter, a *Acquire) {
 	if w.state == queued {
 		w.lease = uint32(millisUp(a.Lease))
 		t.waits.cancel(w)
-		t.waits.schedule(w, due(now, a.Wait))
+		t.waits.schedule(w, due(arrived, a.Wait))
 	}
 }
 

@@ -3,9 +3,9 @@ package locktable
 import "time"
 
 // waiterOf makes a waiter of an acquire: its places name its keys, but it stands in no queue yet.
-func (t *Table) waiterOf(now time.Duration, a *Acquire, order uint64) *waiter {
+func (t *Table) waiterOf(arrived time.Duration, a *Acquire, order uint64) *waiter {
 	w := t.waiters.get()
-	w.id, w.order, w.arrived, w.flags = a.ID, order, now, a.Flags
+	w.id, w.order, w.arrived, w.flags = a.ID, order, arrived, a.Flags
 	w.lease = uint32(millisUp(a.Lease))
 	w.first.waiter, w.sender.waiter = w, w
 	w.sender.session = a.Session
@@ -233,7 +233,7 @@ func (t *Table) Leave(_ time.Duration, s Session, answer bool) {
 	if x.leaving = answer; answer {
 		t.leavers = append(t.leavers, s)
 	}
-	x.ended = !answer
+	x.ended = x.ended || !answer
 	t.settle()
 }
 

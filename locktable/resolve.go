@@ -302,7 +302,7 @@ func (t *Table) decideAgain(now time.Duration, again []*command) {
 			if x.leaving {
 				c.acquire.Wait = 0
 			}
-			t.acquire(now, &c.acquire, c.order)
+			t.acquire(now, c.arrived, &c.acquire, c.order)
 		case aRelease:
 			t.release(&c.release, c.order, c)
 		}

@@ -147,6 +147,7 @@ type command struct {
 	kind    commandKind
 	barred  bool // a barrier has been applied since it came: what is not known now never will be
 	order   uint64
+	arrived time.Duration // of an acquire
 	acquire Acquire
 	release Release
 	keys    KeySet // its own copy, which acquire and release use
@@ -159,8 +160,8 @@ const (
 	aRelease
 )
 
-func acquireCommand(a *Acquire, order uint64) *command {
-	c := &command{kind: anAcquire, order: order, acquire: *a, keys: slices.Clone(a.Keys)}
+func acquireCommand(arrived time.Duration, a *Acquire, order uint64) *command {
+	c := &command{kind: anAcquire, arrived: arrived, order: order, acquire: *a, keys: slices.Clone(a.Keys)}
 	c.acquire.Keys = c.keys
 	return c
 }
