@@ -309,6 +309,7 @@ func (l *refLead) acquire(now time.Duration, c *refCommand) {
 		}
 	}
 	l.t.counts.Queued++
+	c.due = max(c.due, l.ticked+time.Millisecond)
 	l.enqueue(c)
 	l.gates()
 }

@@ -646,7 +646,10 @@ func TestDelayedWorld(t *testing.T) {
 		rates, steps := makeTrace(s, *length)
 		w, broke, n := playTrace(rates, steps)
 		if broke != "" {
-			small, what := shrinkTrace(rates, steps[:n], broke)
+			small, what := steps[:n], broke
+			if *shrinking {
+				small, what = shrinkTrace(rates, small, broke)
+			}
 			t.Fatalf("seed %d: %s\nrates %v, %d steps\n%v\n%s", s, broke, rates, len(small), small, what)
 		}
 		for k, v := range w.counts {
