@@ -28,6 +28,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
+	"golang.org/x/sys/unix"
 
 	"github.com/ticketing-go/ticketing/codec"
 )
@@ -130,7 +131,7 @@ func Start(cfg Config) (*Engine, error) {
 	e.tokens.Store(newTokenSet(cfg.Tokens))
 	var addrs []string
 	for _, l := range cfg.Listeners {
-		a, err := net.ResolveTCPAddr("tcp", l.Addr)
+		a, err := resolve(l.Addr)
 		if err != nil {
 			return nil, fmt.Errorf("eventloop: listen on %s: %w", l.Addr, err)
 		}
@@ -156,6 +157,27 @@ func Start(cfg Config) (*Engine, error) {
 		e.lobby.limit.Store(int64(n))
 	}
 	return e, nil
+}
+
+// resolve makes an address of which gnet's listener has the same text. All addresses of the machine are written without a
+// host for it: it takes "::" for IPv6 alone, where everybody else means both.
+func resolve(addr string) (*net.TCPAddr, error) {
+	a, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if a.IP.Equal(net.IPv6unspecified) {
+		a.IP = nil
+	}
+	if a.IP == nil {
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM, 0)
+		if err != nil {
+			a.IP = net.IPv4zero // a machine without IPv6
+			return a, nil
+		}
+		unix.Close(fd)
+	}
+	return a, nil
 }
 
 // defaultLoops leaves cores for the one goroutine that decides everything, without which loops have nothing to write.
