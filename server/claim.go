@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,11 +23,17 @@ func (e *PortInUseError) Unwrap() error { return e.Err }
 // Claimed is an address that belongs to this process until Close, or until the process ends, however it ends.
 type Claimed struct {
 	Addr string // host:port with the port that was chosen, where 0 was asked for; the host is an IP address, or empty
-	lock io.Closer
+	held []io.Closer
 }
 
 // Close gives the address up.
-func (c *Claimed) Close() error { return c.lock.Close() }
+func (c *Claimed) Close() error {
+	var errs []error
+	for _, h := range c.held {
+		errs = append(errs, h.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // Claim takes addr for this process. With SO_REUSEPORT, which the event loops need, the system lets a second daemon of
 // the same user bind the same port without a word, and then there are two lock tables. So the address is bound once
@@ -44,24 +51,32 @@ func Claim(addr string) (*Claimed, error) {
 	}
 	trial, err := net.ListenTCP(network, resolved)
 	if err != nil {
-		if isInUse(err) {
-			return nil, &PortInUseError{addr, err}
-		}
-		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+		return nil, claimError(addr, err)
 	}
-	defer trial.Close()
 	host := ""
 	if resolved.IP != nil {
 		host = (&net.IPAddr{IP: resolved.IP, Zone: resolved.Zone}).String()
 	}
-	concrete := net.JoinHostPort(host, strconv.Itoa(trial.Addr().(*net.TCPAddr).Port))
-	lock, err := lockAddress(concrete)
-	switch {
-	case err == nil:
-	case isInUse(err):
-		return nil, &PortInUseError{concrete, err}
-	default:
-		return nil, fmt.Errorf("listen on %s: %w", concrete, err)
+	c := &Claimed{Addr: net.JoinHostPort(host, strconv.Itoa(trial.Addr().(*net.TCPAddr).Port))}
+	lock, err := lockAddress(c.Addr)
+	if err != nil {
+		return nil, errors.Join(claimError(c.Addr, err), trial.Close())
 	}
-	return &Claimed{concrete, lock}, nil
+	c.held = append(c.held, lock)
+	if resolved.Port == 0 {
+		return c, trial.Close() // the system gives a port of its choice to one only
+	}
+	kept, err := keepBound(trial)
+	if err != nil {
+		return nil, errors.Join(claimError(c.Addr, err), trial.Close(), lock.Close())
+	}
+	c.held = append(c.held, kept...)
+	return c, nil
+}
+
+func claimError(addr string, err error) error {
+	if isInUse(err) {
+		return &PortInUseError{addr, err}
+	}
+	return fmt.Errorf("listen on %s: %w", addr, err)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,9 @@ func lockAddress(addr string) (io.Closer, error) {
 	}
 	return f, nil
 }
+
+// keepBound ends the trial: only Linux keeps a socket bound that has ceased to listen.
+func keepBound(ln *net.TCPListener) ([]io.Closer, error) { return nil, ln.Close() }
 
 func isInUse(err error) bool {
 	return errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EWOULDBLOCK)

@@ -6,8 +6,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 const claimChild = "TICKETING_TEST_CLAIM"
@@ -54,20 +58,73 @@ func TestClaimIsForLife(t *testing.T) {
 	if _, err := Claim(first.Addr); !errors.As(err, &used) || ExitCode(err) != ExitFailure || !strings.Contains(err.Error(), first.Addr) {
 		t.Fatalf("second claim: %v, want port in use", err)
 	}
-	// The claim alone must not keep the process's own listener out.
-	ln, err := net.Listen("tcp", first.Addr)
-	if err != nil {
-		t.Fatalf("own listener: %v", err)
-	}
-	ln.Close()
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
+	// With the port named, as a rule; above, the system chose it.
 	again, err := Claim(first.Addr)
 	if err != nil {
 		t.Fatalf("claim after the first was given up: %v", err)
 	}
-	again.Close()
+	defer again.Close()
+	if _, err := Claim(first.Addr); !errors.As(err, &used) {
+		t.Errorf("second claim of a named port: %v, want port in use", err)
+	}
+	// The claim must not keep the process's own loops out.
+	for range 2 {
+		ln, err := (&net.ListenConfig{Control: reusePort}).Listen(t.Context(), "tcp", first.Addr)
+		if err != nil {
+			t.Fatalf("own listener: %v", err)
+		}
+		defer ln.Close()
+		if c, err := net.Dial("tcp", first.Addr); err != nil {
+			t.Errorf("own listener is not reached: %v", err)
+		} else {
+			c.Close()
+		}
+	}
+}
+
+// A claim keeps out claims of other names for the same port, before there is any listener.
+func TestClaimsThatOverlap(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux keeps a port bound without listening; elsewhere the trial alone tells")
+	}
+	for _, c := range []struct {
+		first, second string
+		conflict      bool
+	}{
+		{"127.0.0.1", "0.0.0.0", true}, {"0.0.0.0", "127.0.0.1", true}, {"0.0.0.0", "0.0.0.0", true}, {"127.0.0.1", "", true},
+		{"127.0.0.1", "127.0.0.2", false},
+	} {
+		probe, err := Claim("0.0.0.0:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(probe.Addr)
+		probe.Close()
+		first, err := Claim(net.JoinHostPort(c.first, port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := Claim(net.JoinHostPort(c.second, port))
+		var used *PortInUseError
+		if errors.As(err, &used) != c.conflict {
+			t.Errorf("claims of %q and %q on one port: %v, want a conflict: %v", c.first, c.second, err, c.conflict)
+		}
+		if second != nil {
+			second.Close()
+		}
+		first.Close()
+	}
+}
+
+func reusePort(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	})
+	return errors.Join(err, failed)
 }
 
 func TestClaimOfTwoProcesses(t *testing.T) {
