@@ -160,7 +160,7 @@ func (d *drill) dialer(settle time.Duration) *session.Dialer {
 
 // usual is the load of most drills: some hundred operations a second.
 func usual() session.Load {
-	return session.Load{Keys: 12, Seats: 6, Workers: 4, Pause: 50 * time.Millisecond, Hot: true}
+	return session.Load{Keys: 12, Seats: 6, Workers: 6, Pause: 30 * time.Millisecond, Hot: true, Lapse: 24}
 }
 
 func (d *drill) hotKey() string { return session.Load{Prefix: fmt.Sprintf("c%d", d.chapter)}.HotKey() }

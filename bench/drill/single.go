@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ticketing-go/ticketing/bench/drill/session"
 	"github.com/ticketing-go/ticketing/bench/history"
 )
 
@@ -12,8 +11,7 @@ import (
 // begin anew: another fencing domain. With one it goes on above its tokens, after a grace for the holders that it has
 // forgotten.
 func single(d *drill) error {
-	// Short leases, since the grace is as long as the longest.
-	load := session.Load{Keys: 12, Seats: 6, Workers: 4, Pause: 50 * time.Millisecond, Hot: true}
+	load := usual()
 	d.forgets = true
 	d.begin(load)
 	for i := range d.count {

@@ -47,6 +47,7 @@ type Load struct {
 	Workers int           // workers a seat, pipelined on its session
 	Pause   time.Duration // longest pause between two acquires of a worker
 	Hot     bool          // one worker in four uses the hot key alone
+	Lapse   int           // keys on which every lease runs out, with a waiter behind it
 	Seed    uint64
 }
 
@@ -83,6 +84,9 @@ func NewCrew(route *Route, d *Dialer, load Load) *Crew {
 			w := &worker{seat: s, rnd: rand.New(rand.NewPCG(load.Seed, n)), hot: load.Hot && n%4 == 0}
 			c.run(w.work)
 		}
+	}
+	if load.Lapse > 0 {
+		c.run(func() { c.lapse(&seat{crew: c}) })
 	}
 	c.run(func() { d.Log.Watch(c.stop) })
 	return c
@@ -183,6 +187,17 @@ func (t *seat) refused(s *Session) {
 	defer t.mu.Unlock()
 	if t.s == s {
 		t.crew.route.next(t.place)
+	}
+}
+
+// lapse acquires keys in turn, each again before its lease of a second is over, and never releases one.
+func (c *Crew) lapse(t *seat) {
+	defer t.close()
+	for n := 0; c.sleep(900 * time.Millisecond / time.Duration(c.load.Lapse)); n++ {
+		if s := t.session(); s != nil {
+			// What becomes of it is for the history alone.
+			s.Acquire(fmt.Sprintf("%s/lapse/%d", c.load.Prefix, n%c.load.Lapse), 3*time.Second, time.Second, true)
+		}
 	}
 }
 
