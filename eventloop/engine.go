@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,12 +107,7 @@ func Start(cfg Config) (*Engine, error) {
 	if len(cfg.Listeners) == 0 || cfg.Host == nil || cfg.MaxConnections < 1 || cfg.Loops < 0 || cfg.Loops > maxLoops {
 		return nil, ErrConfig
 	}
-	if cfg.Loops == 0 {
-		cfg.Loops = defaultLoops(runtime.NumCPU())
-	}
-	if !manyLoops {
-		cfg.Loops = 1
-	}
+	cfg.Loops = PlannedLoops(cfg.Loops)
 	if cfg.ReadBufferBytes == 0 {
 		cfg.ReadBufferBytes = readBufferBytes
 	}

@@ -264,19 +264,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 	for round := range 5 {
 		// A burst that the child finds all at once.
 		_ = cmd.Process.Signal(unix.SIGSTOP)
-		var flood []int
-		for range 300 {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-			if err == nil {
-				err = unix.SetNonblock(fd, true)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, _ := net.ResolveTCPAddr("tcp", addr)
-			_ = unix.Connect(fd, &unix.SockaddrInet4{Port: a.Port, Addr: [4]byte{127, 0, 0, 1}})
-			flood = append(flood, fd)
-		}
+		flood := burst(t, addr, 300)
 		_ = cmd.Process.Signal(unix.SIGCONT)
 		serve()
 		for i := range 100 { // and a flow, into the full house
@@ -303,6 +291,28 @@ func TestDescriptorsRunOut(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the child: %v", err)
 	}
+}
+
+// burst starts n connections without waiting for any.
+func burst(t *testing.T, addr string, n int) []int {
+	t.Helper()
+	a, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fds []int
+	for range n {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		if err == nil {
+			err = unix.SetNonblock(fd, true)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Connect(fd, &unix.SockaddrInet4{Port: a.Port, Addr: [4]byte{127, 0, 0, 1}})
+		fds = append(fds, fd)
+	}
+	return fds
 }
 
 func init() { children["descriptors"] = descriptorsChild }
