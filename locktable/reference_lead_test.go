@@ -332,7 +332,7 @@ func (l *refLead) sameOwner(now time.Duration, c *refCommand) bool {
 				w.claims = append(w.claims, c.session)
 			}
 			if !w.flight {
-				w.lease, w.wait, w.due = c.lease, c.wait, c.due
+				w.lease, w.wait, w.due = c.lease, c.wait, max(c.due, l.ticked+time.Millisecond)
 			}
 			return true
 		}
