@@ -79,11 +79,12 @@ func window(lines []string, i int) []string {
 }
 
 type person struct {
-	name string
-	slot int
-	gen  int
-	gone bool
-	node *speakerNode
+	name     string
+	slot     int
+	gen      int
+	gone     bool
+	finished bool // sends no more, and its connection has not ended
+	node     *speakerNode
 }
 
 func (p *person) session() locktable.Session { return session(0, p.slot, p.gen) }
@@ -309,7 +310,10 @@ func (d *dialogue) client(p *person, verb string, words []string) error {
 		d.shown[id] = true
 	}
 	if p.gone && (verb == "acquires" || verb == "releases") {
-		p.gen, p.gone = p.gen+1, false
+		if p.finished {
+			p.node.table.Leave(d.now, p.session(), false) // a slot is used again after its connection has ended
+		}
+		p.gen, p.gone, p.finished = p.gen+1, false, false
 	}
 	switch t := p.node.table; verb {
 	case "acquires":
@@ -334,7 +338,7 @@ func (d *dialogue) client(p *person, verb string, words []string) error {
 		t.Release(d.now, r)
 	case "leaves", "finishes":
 		t.Leave(d.now, p.session(), verb == "finishes")
-		p.gone = true
+		p.gone, p.finished = true, verb == "finishes"
 	case "misses":
 		t.Undelivered(d.now, d.given[p.name+opts["token"]], []byte(keys[0]), locktable.Token(number(opts["token"])))
 	case "joins":

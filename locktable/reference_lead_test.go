@@ -188,7 +188,6 @@ func (l *refLead) command(now time.Duration, c *refCommand) {
 	if c.id == 0 {
 		c.flags &^= locktable.Idempotent
 	}
-	l.seen(c.session)
 	if c.order == 0 {
 		l.order++
 		c.order = l.order
@@ -376,15 +375,6 @@ func (l *refLead) leave(now time.Duration, s locktable.Session, answer bool) {
 		l.left()
 	} else {
 		l.gone[s] = true
-	}
-}
-
-// seen notes a session; an earlier one of its slot has ended.
-func (l *refLead) seen(s locktable.Session) {
-	for _, g := range l.granter {
-		if g>>32 == s>>32 && g < s {
-			l.gone[g] = true
-		}
 	}
 }
 
