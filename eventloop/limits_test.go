@@ -248,6 +248,12 @@ func TestDescriptorsRunOut(t *testing.T) {
 		return lines.Text()
 	}
 	before := ask()
+	for same := 0; same < 20; same++ { // the probes of the start may still be closing
+		if now := ask(); now != before {
+			before, same = now, 0
+		}
+		<-time.After(5 * time.Millisecond)
+	}
 	r := &rig{t: t, addr: addr}
 	var honest []*client
 	for range 8 {
@@ -261,35 +267,44 @@ func TestDescriptorsRunOut(t *testing.T) {
 		}
 	}
 	serve()
-	for round := range 5 {
-		// A burst that the child finds all at once.
-		_ = cmd.Process.Signal(unix.SIGSTOP)
-		flood := burst(t, addr, 300)
-		_ = cmd.Process.Signal(unix.SIGCONT)
-		serve()
-		for i := range 100 { // and a flow, into the full house
-			c, err := net.Dial("tcp", addr)
-			if err != nil {
-				t.Fatalf("round %d, connection %d: %v", round, i, err)
-			}
-			defer c.Close()
-			if i%10 == 0 {
-				serve()
-			}
-		}
-		for _, fd := range flood {
-			unix.Close(fd)
-		}
+	for range 5 {
+		floodOnce(t, addr, cmd.Process, serve)
 		serve()
 	}
 	for _, c := range honest {
 		c.Close()
 	}
 	after := ""
-	until(t, "descriptors and goroutines to be as before: "+before, 15*time.Second, func() bool { after = ask(); return after == before })
+	defer func() { t.Logf("descriptors, goroutines, connections: before %s, after %s", before, after) }()
+	until(t, "all to be as before", 15*time.Second, func() bool { after = ask(); return after == before })
 	in.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the child: %v", err)
+	}
+}
+
+// floodOnce opens more connections than there are descriptors, at once and one by one, and closes them.
+func floodOnce(t *testing.T, addr string, p *os.Process, serve func()) {
+	t.Helper()
+	// A burst that the child finds all at once.
+	_ = p.Signal(unix.SIGSTOP)
+	flood := burst(t, addr, 300)
+	_ = p.Signal(unix.SIGCONT)
+	serve()
+	var flow []net.Conn
+	for i := range 100 { // and a flow, into the full house
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		flow = append(flow, c)
+		if i%10 == 0 {
+			serve()
+		}
+	}
+	for i, fd := range flood {
+		unix.Close(fd)
+		flow[i%len(flow)].Close()
 	}
 }
 

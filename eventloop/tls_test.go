@@ -285,3 +285,38 @@ func TestTLSKeyUpdate(t *testing.T) {
 type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// recording keeps what is read.
+type recording struct {
+	net.Conn
+	got bytes.Buffer
+}
+
+func (c *recording) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.got.Write(p[:n])
+	return n, err
+}
+
+// The last record of a session that the server ends is an alert: a client can tell the end from a cut.
+func TestTLSCloseNotify(t *testing.T) {
+	r := secureRig(t, nil)
+	conn, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := &recording{Conn: conn}
+	cfg := clientConfig.Clone()
+	cfg.MaxVersion = tls.VersionTLS12 // 1.3 hides what a record is
+	c := wrap(t, tls.Client(raw, cfg))
+	c.send(append(c.digest(""), 'x'))
+	c.wantFrame("Ebad_op")
+	c.wantEnd()
+	last := byte(0)
+	for b := raw.got.Bytes(); len(b) > 5; b = b[min(len(b), 5+int(b[3])<<8+int(b[4])):] {
+		last = b[0]
+	}
+	if last != 21 {
+		t.Errorf("the last record is of type %d, want 21, an alert", last)
+	}
+}
