@@ -208,6 +208,9 @@ func (n *Node) probe(c *consensus) (*view, error) {
 		if s.live {
 			s.answered = now
 		}
+		if was := g.sights[a.id]; was.live != s.live && !was.since.IsZero() {
+			n.log.Info("member", "member", string(a.id), "answers", s.live)
+		}
 		g.sights[a.id] = s
 	}
 	for id := range g.sights {

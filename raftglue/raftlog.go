@@ -10,8 +10,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// raftLog writes what Raft logs to slog, one level lower: each election and each peer that cannot be reached is an
-// error to Raft, and everyday life to a cluster.
+// raftLog writes what Raft logs to slog, all of it for who looks closely: each election and each attempt to reach a dead
+// peer is a warning or an error to Raft, and everyday life to a cluster. What an operator should know is logged by the
+// package itself.
 type raftLog struct {
 	to   *slog.Logger
 	name string
@@ -20,18 +21,9 @@ type raftLog struct {
 
 func newRaftLog(to *slog.Logger) hclog.Logger { return &raftLog{to: to, name: "raft"} }
 
-func slogLevel(l hclog.Level) slog.Level {
-	switch l {
-	case hclog.Error:
-		return slog.LevelInfo
-	default:
-		return slog.LevelDebug
-	}
-}
-
 // Log is part of hclog.Logger.
 func (l *raftLog) Log(level hclog.Level, msg string, args ...any) {
-	if !l.to.Enabled(context.Background(), slogLevel(level)) {
+	if !l.to.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
 	for i, a := range args {
@@ -41,7 +33,7 @@ func (l *raftLog) Log(level hclog.Level, msg string, args ...any) {
 			}
 		}
 	}
-	l.to.Log(context.Background(), slogLevel(level), l.name+": "+msg, args...)
+	l.to.Debug(l.name+": "+msg, append([]any{"raft_level", level.String()}, args...)...)
 }
 
 // Trace is part of hclog.Logger.
@@ -59,24 +51,22 @@ func (l *raftLog) Warn(msg string, args ...any) { l.Log(hclog.Warn, msg, args...
 // Error is part of hclog.Logger.
 func (l *raftLog) Error(msg string, args ...any) { l.Log(hclog.Error, msg, args...) }
 
-func (l *raftLog) enabled(level hclog.Level) bool {
-	return l.to.Enabled(context.Background(), slogLevel(level))
-}
+func (l *raftLog) enabled() bool { return l.to.Enabled(context.Background(), slog.LevelDebug) }
 
 // IsTrace is part of hclog.Logger.
-func (l *raftLog) IsTrace() bool { return l.enabled(hclog.Trace) }
+func (l *raftLog) IsTrace() bool { return l.enabled() }
 
 // IsDebug is part of hclog.Logger.
-func (l *raftLog) IsDebug() bool { return l.enabled(hclog.Debug) }
+func (l *raftLog) IsDebug() bool { return l.enabled() }
 
 // IsInfo is part of hclog.Logger.
-func (l *raftLog) IsInfo() bool { return l.enabled(hclog.Info) }
+func (l *raftLog) IsInfo() bool { return l.enabled() }
 
 // IsWarn is part of hclog.Logger.
-func (l *raftLog) IsWarn() bool { return l.enabled(hclog.Warn) }
+func (l *raftLog) IsWarn() bool { return l.enabled() }
 
 // IsError is part of hclog.Logger.
-func (l *raftLog) IsError() bool { return l.enabled(hclog.Error) }
+func (l *raftLog) IsError() bool { return l.enabled() }
 
 // ImpliedArgs is part of hclog.Logger.
 func (l *raftLog) ImpliedArgs() []any { return l.args }
@@ -100,7 +90,7 @@ func (l *raftLog) SetLevel(hclog.Level) {}
 
 // GetLevel is part of hclog.Logger.
 func (l *raftLog) GetLevel() hclog.Level {
-	if l.enabled(hclog.Debug) {
+	if l.enabled() {
 		return hclog.Debug
 	}
 	return hclog.Error
