@@ -320,3 +320,42 @@ func TestTLSCloseNotify(t *testing.T) {
 		t.Errorf("the last record is of type %d, want 21, an alert", last)
 	}
 }
+
+// holding keeps all writes but the first until it is told to let them go in one.
+type holding struct {
+	net.Conn
+	first bool
+	held  []byte
+}
+
+func (c *holding) Write(p []byte) (int, error) {
+	if !c.first {
+		c.first = true
+		return c.Conn.Write(p)
+	}
+	c.held = append(c.held, p...)
+	return len(p), nil
+}
+
+// What comes in one piece with the end of the handshake is served, though no further byte comes.
+func TestTLSRightBehindTheHandshake(t *testing.T) {
+	r := secureRig(t, nil)
+	for range 20 {
+		conn, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &holding{Conn: conn}
+		c := wrap(t, tls.Client(h, clientConfig))
+		if err := c.Conn.(*tls.Conn).Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		c.send(append([]byte(strings.Repeat("-", 43)+"\n"), acquire(1, "k")...))
+		if _, err := conn.Write(h.held); err != nil {
+			t.Fatal(err)
+		}
+		c.line()
+		c.granted(1, "k")
+		c.Close()
+	}
+}
