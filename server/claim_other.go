@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,8 +27,8 @@ func lockAddress(addr string) (io.Closer, error) {
 	return f, nil
 }
 
-// keepBound ends the trial: only Linux keeps a socket bound that has ceased to listen.
-func keepBound(ln *net.TCPListener) ([]io.Closer, error) { return nil, ln.Close() }
+// keep ends the trial: what a bound socket keeps out differs from system to system.
+func (b bound) keep() ([]io.Closer, error) { return nil, b.Close() }
 
 func isInUse(err error) bool {
 	return errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EWOULDBLOCK)

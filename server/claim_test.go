@@ -70,6 +70,11 @@ func TestClaimIsForLife(t *testing.T) {
 	if _, err := Claim(first.Addr); !errors.As(err, &used) {
 		t.Errorf("second claim of a named port: %v, want port in use", err)
 	}
+	// A client that comes too early is refused, not accepted and reset.
+	if c, err := net.Dial("tcp", first.Addr); err == nil {
+		c.Close()
+		t.Error("a claim accepts connections")
+	}
 	// The claim must not keep the process's own loops out.
 	for range 2 {
 		ln, err := (&net.ListenConfig{Control: reusePort}).Listen(t.Context(), "tcp", first.Addr)
