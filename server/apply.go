@@ -53,7 +53,7 @@ type applier struct {
 
 	host   *host
 	kick   func(loop int)
-	table  *locktable.Table
+	table  *lockTable
 	origin time.Time
 	commit committer
 
@@ -90,7 +90,7 @@ const (
 
 func newApplier(h *host, limits locktable.Limits, first locktable.Token) *applier {
 	a := &applier{host: h, origin: time.Now(), quit: make(chan struct{}), ended: make(chan struct{})}
-	a.table = locktable.New(limits, first, a)
+	a.table = newTable(limits, first, a)
 	return a
 }
 
@@ -360,7 +360,7 @@ func (a *applier) runJobs() bool {
 }
 
 // alone commits every record at once.
-type alone struct{ table *locktable.Table }
+type alone struct{ table *lockTable }
 
 // propose is committer's.
 func (c alone) propose(now time.Duration, r *locktable.Record) { c.table.Commit(now, r) }

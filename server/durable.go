@@ -11,7 +11,7 @@ import (
 // that these tokens may have been issued, and the longest lease. The disk is waited for once a block of tokens and
 // whenever a longer lease comes than ever before; whoever has the turn waits, and everybody with it.
 type kept struct {
-	table *locktable.Table
+	table *lockTable
 	file  *raftglue.TokenFile
 	fail  func(error)
 }
