@@ -205,14 +205,16 @@ func (c *Certificates) ServerConfig() *tls.Config {
 	return cfg
 }
 
-// ClientConfig connects to another member: host is what its certificate must be for. Made anew for each connection, so
-// that the files of that moment count. Without a CA the system's authorities count.
+// ClientConfig connects to another member: host is what its certificate must be for; the caller may clone the value and
+// put another there. The own certificate is what is good at each handshake; the authority is that of the call, since
+// package tls has no way to ask for it. Without a CA the system's authorities count.
 func (c *Certificates) ClientConfig(host string) *tls.Config {
-	id := c.now.Load()
 	return &tls.Config{
-		MinVersion:   c.files.MinVersion,
-		ServerName:   host,
-		RootCAs:      id.pool,
-		Certificates: []tls.Certificate{*id.pair},
+		MinVersion: c.files.MinVersion,
+		ServerName: host,
+		RootCAs:    c.now.Load().pool,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return c.now.Load().pair, nil
+		},
 	}
 }

@@ -284,6 +284,21 @@ func TestMutualTLSOfMembers(t *testing.T) {
 	if _, err := handshake(a.ServerConfig(), b.ClientConfig("127.0.0.1")); err != nil {
 		t.Errorf("two members: %v", err)
 	}
+	early := b.ClientConfig("127.0.0.1")
+	cert, key := stranger.issue(t, "member")
+	put(t, b.files.Cert, cert)
+	put(t, b.files.Key, key)
+	b.Reload()
+	if _, err := handshake(a.ServerConfig(), early); err == nil {
+		t.Error("a member calls with the certificate of before the reload")
+	}
+	cert, key = ca.issue(t, "member")
+	put(t, b.files.Cert, cert)
+	put(t, b.files.Key, key)
+	b.Reload()
+	if _, err := handshake(a.ServerConfig(), early); err != nil {
+		t.Errorf("two members after a reload: %v", err)
+	}
 	if _, err := handshake(a.ServerConfig(), b.ClientConfig("127.0.0.2")); err == nil {
 		t.Error("a member took a certificate for another host")
 	}
