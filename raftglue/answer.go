@@ -26,10 +26,15 @@ func (n *Node) answer(q *question) *reply {
 		}
 		return &reply{Applied: c.raft.AppliedIndex()}
 	case opSettled:
-		if _, no := n.leading(); no != nil {
+		c, no := n.leading()
+		if no != nil {
 			return no
 		}
-		return &reply{Settled: n.gate.settled.Load()}
+		cfg := c.configuration()
+		if !n.settled(c, cfg) {
+			return &reply{}
+		}
+		return &reply{Settled: fingerprint(cfg)}
 	case opIsMember:
 		return n.answerIsMember(q)
 	case opInit:

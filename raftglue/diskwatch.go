@@ -25,6 +25,9 @@ type diskWatch struct {
 
 	stop chan struct{}
 	done sync.WaitGroup
+
+	// test comes before each operation, in tests that have a disk fail or hang; nil: nothing.
+	test func() error
 }
 
 func newDiskWatch(n *Node, w *wal.WAL) *diskWatch {
@@ -80,7 +83,13 @@ func (d *diskWatch) run(op func() error) error {
 	d.next++
 	d.under[id] = time.Now()
 	d.mu.Unlock()
-	err := op()
+	var err error
+	if d.test != nil {
+		err = d.test()
+	}
+	if err == nil {
+		err = op()
+	}
 	d.mu.Lock()
 	delete(d.under, id)
 	d.mu.Unlock()

@@ -73,7 +73,9 @@ func (n *Node) keepPlace(c *consensus, leader string, voter bool) {
 		n.ready.why.Store(nil)
 	case voter:
 		if c.leading.Load() {
-			n.ready.settled.Store(n.gate.settled.Load())
+			if now := n.gate.settled.Load(); now != 0 {
+				n.ready.settled.Store(now)
+			}
 			return
 		}
 		r, err := n.ask(leader, Incarnation{}, &question{Op: opSettled}, n.peerTimeout())
@@ -209,6 +211,13 @@ func (n *Node) diagnose(c *consensus) {
 	n.say("no leader: a majority of the members cannot be reached")
 }
 
+// settled says whether every live voter is known to have applied a configuration: this leader has seen to it, or an
+// earlier one had.
+func (n *Node) settled(c *consensus, cfg raft.Configuration) bool {
+	p := fingerprint(cfg)
+	return n.ready.settled.Load() == p || c.leading.Load() && n.gate.settled.Load() == p
+}
+
 // Ready says whether this node is a voter under its own incarnation, knows a leader, and knows of no pending change of
 // members; if not, why. A rolling restart that waits for it loses no majority.
 func (n *Node) Ready() (bool, string) {
@@ -244,16 +253,12 @@ func (n *Node) Ready() (bool, string) {
 			voter = true
 		}
 	}
-	settled := n.ready.settled.Load()
-	if c.leading.Load() {
-		settled = n.gate.settled.Load()
-	}
 	switch {
 	case !voter:
 		return false, or("joining: not yet a voter")
 	case n.leaderPeer() == "":
 		return false, or("no leader known")
-	case learners > 0 || settled != fingerprint(cfg):
+	case learners > 0 || !n.settled(c, cfg):
 		return false, "a change of members is pending"
 	}
 	return true, ""

@@ -78,11 +78,7 @@ func (n *Node) Status() Status {
 	leading := c.leading.Load()
 	role := n.roleNow(c, leading)
 	s.Term = role.Term
-	settled := n.ready.settled.Load()
-	if leading {
-		settled = n.gate.settled.Load()
-	}
-	s.ChangePending = settled != fingerprint(cfg)
+	s.ChangePending = !n.settled(c, cfg)
 	if role.Leader.Known {
 		s.LeaderSlot, s.LeaderAt = role.Leader.Slot, role.Leader.Addresses
 	}
