@@ -17,9 +17,10 @@ import (
 
 // leanHost grants every acquire. One goroutine decides, as in the server, with a queue each way for each loop.
 type leanHost struct {
-	e     *Engine
-	loops []leanQueue
-	wake  chan struct{} // one slot: awake or about to be
+	e      *Engine
+	inline bool // decide within Flush, as the server does where nobody else is at it
+	loops  []leanQueue
+	wake   chan struct{} // one slot: awake or about to be
 }
 
 type leanQueue struct {
@@ -49,9 +50,17 @@ func (h *leanHost) Request(s SessionID, r *codec.Request) bool {
 func (h *leanHost) Flush(loop int) {
 	q := &h.loops[loop]
 	q.mu.Lock()
-	q.in = append(q.in, q.incoming...)
+	if h.inline {
+		q.out = append(q.out, q.incoming...)
+	} else {
+		q.in = append(q.in, q.incoming...)
+	}
 	q.mu.Unlock()
 	q.incoming = q.incoming[:0]
+	if h.inline {
+		h.e.Kick(loop)
+		return
+	}
 	select {
 	case h.wake <- struct{}{}:
 	default:
@@ -105,17 +114,20 @@ func BenchmarkRoundTrips(b *testing.B) {
 	for _, load := range []struct{ conns, depth int }{{1, 1}, {64, 1}, {64, 16}, {64, 48}, {8, 512}} {
 		for _, read := range []int{4 << 10, 16 << 10, 64 << 10} {
 			b.Run(fmt.Sprintf("conns=%d/depth=%d/read=%dK", load.conns, load.depth, read>>10), func(b *testing.B) {
-				benchmarkRoundTrips(b, load.conns, load.depth, read)
+				benchmarkRoundTrips(b, load.conns, load.depth, read, false)
 			})
 		}
+		b.Run(fmt.Sprintf("conns=%d/depth=%d/inline", load.conns, load.depth), func(b *testing.B) {
+			benchmarkRoundTrips(b, load.conns, load.depth, 0, true)
+		})
 	}
 }
 
-func benchmarkRoundTrips(b *testing.B, conns, depth, read int) {
+func benchmarkRoundTrips(b *testing.B, conns, depth, read int, inline bool) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4)) // cores + loops
-	h := &leanHost{loops: make([]leanQueue, 2), wake: make(chan struct{}, 1)}
+	h := &leanHost{inline: inline, loops: make([]leanQueue, 2), wake: make(chan struct{}, 1)}
 	r := startWith(b, h, read)
-	h.e = r
+	h.e = r       // before the first client
 	go h.decide() // ends when wake is closed
 	defer func() {
 		_ = r.Finish(b.Context())

@@ -205,6 +205,7 @@ func TestResets(t *testing.T) {
 		_ = c.(*net.TCPConn).SetLinger(0)
 		c.Close()
 		if i%100 == 0 {
+			_ = honest.SetDeadline(time.Now().Add(10 * time.Second))
 			honest.send(acquire(uint64(i), "honest"))
 			honest.granted(uint64(i), "honest")
 		}

@@ -79,16 +79,29 @@ func (l *loop) enter() {
 	}
 }
 
-// leave ends a run: what was handed to the Host is flushed once, and the time is booked.
+// leave ends a run: what was handed to the Host is flushed, replies that are due by then are written, and the time is
+// booked. A kick that comes meanwhile needs no task of gnet's; a Host that answers within Flush never does.
 func (l *loop) leave() {
 	if l.depth == 1 {
 		if l.handed {
-			l.handed = false
-			l.e.cfg.Host.Flush(l.idx)
+			mine := l.kicked.CompareAndSwap(false, true)
+			l.flushHost()
+			if mine {
+				l.drain()
+				// No second drain: a Host without room would be offered the same for ever.
+				l.flushHost()
+			}
 		}
 		l.n.busy.Add(int64(l.e.now() - l.now))
 	}
 	l.depth--
+}
+
+func (l *loop) flushHost() {
+	if l.handed {
+		l.handed = false
+		l.e.cfg.Host.Flush(l.idx)
+	}
 }
 
 func (l *loop) kick() {
