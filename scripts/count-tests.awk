@@ -35,6 +35,7 @@ function plain(text) {
   key = name " " test
 }
 action == "output" || action == "build-output" {
+  if (field("Output") ~ /^=== (RUN|PAUSE|CONT)/) next
   if (length(said[key]) < 20000) said[key] = said[key] plain(field("Output"))
   next
 }
