@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +24,7 @@ type result struct {
 	heals      []time.Duration // heal to first grant
 	rejoins    []time.Duration // start to all ready
 	done       int             // faults made
+	unasked    int             // changes of leader in drills whose leader is to stay
 	notes      []string
 	failures   []string
 }
@@ -46,8 +49,30 @@ func (r *result) add(d *drill, h *history.History, report *history.Report, stopp
 		}
 	}
 	if d.steady {
+		r.unasked += len(h.Changes(calmAfter))
 		r.failures = append(r.failures, errorsAtLeader(h, stopped)...)
 	}
+}
+
+// overloaded is the number of processes that want a core, for each core, from which a change of leader says nothing: a
+// leader that does not run for its lease of half an election timeout has lost it.
+const overloaded = 2
+
+// changesUnasked judges the changes of leader in a drill whose leader was to stay.
+func (r *result) changesUnasked() {
+	if r.unasked == 0 {
+		return
+	}
+	what := fmt.Sprintf("the leader changed %d times, and nothing was done to it", r.unasked)
+	var load float64
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		fmt.Sscan(string(text), &load)
+	}
+	if load > overloaded*float64(runtime.NumCPU()) {
+		r.notes = append(r.notes, fmt.Sprintf("%s: excused, load %v on %d cores", what, load, runtime.NumCPU()))
+		return
+	}
+	r.failures = append(r.failures, what)
 }
 
 // firstOn is how long after a kill a key was first granted by another process; 0: not at all.
@@ -65,20 +90,33 @@ func firstOn(h *history.History, key string, k kill) time.Duration {
 	return first - k.at
 }
 
-// errorsAtLeader lists what clients of a leader that stayed must not see: anything but an answer to the request.
+// errorsAtLeader lists what clients of a leader must not see while it stays: anything but an answer to the request.
 func errorsAtLeader(h *history.History, stopped time.Duration) []string {
-	served := map[int32]bool{}
+	var grants []*history.Op
 	for i := range h.Ops {
 		if h.Ops[i].Outcome == history.Granted {
-			served[h.Ops[i].Node] = true
+			grants = append(grants, &h.Ops[i])
 		}
 	}
+	slices.SortFunc(grants, func(a, b *history.Op) int { return int(a.Return - b.Return) })
+	leads := func(op *history.Op) bool { // when the request was made
+		i, _ := slices.BinarySearchFunc(grants, op.Call, func(g *history.Op, at time.Duration) int { return int(g.Return - at) })
+		return i > 0 && grants[i-1].Node == op.Node
+	}
 	var out []string
+	changes := h.Changes(calmAfter)
+	changing := func(op *history.Op) bool {
+		end := op.Return
+		if end == history.Never {
+			end = op.Gone
+		}
+		return slices.ContainsFunc(changes, func(w history.Window) bool { return w.From <= end && op.Call <= w.To })
+	}
 	for i := range h.Ops {
 		op := &h.Ops[i]
 		bad := op.Outcome == history.Busy || op.Outcome == history.Refused ||
 			(op.Outcome == history.Unknown || op.Outcome == history.Unanswered) && op.Gone < stopped
-		if bad && served[op.Node] && len(out) < 5 {
+		if bad && len(out) < 5 && leads(op) && !changing(op) {
 			out = append(out, "client error at the leader, though it stayed: "+op.String())
 		}
 	}
@@ -120,6 +158,7 @@ func (g goal) missed(ds []time.Duration) bool {
 // verdict prints the outcome of the drill and says whether it passed.
 func (d *drill) verdict() bool {
 	r := &d.result
+	r.changesUnasked()
 	var b strings.Builder
 	b.WriteString(spread("outage, first grant on a new key", r.outages))
 	b.WriteString(spread("outage, first grant on the hot key", r.hot))

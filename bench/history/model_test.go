@@ -2,6 +2,7 @@ package history
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -192,5 +193,18 @@ func TestReductionsKeepTheVerdict(t *testing.T) {
 	t.Logf("%v, %d segments", counts, cut)
 	if counts[porcupine.Ok] < 1000 || counts[porcupine.Illegal] < 1000 {
 		t.Errorf("verdicts %v: the generator is lopsided", counts)
+	}
+}
+
+// A change of leader that nobody caused is seen in the grants, and in what a leader answers that loses its lead.
+func TestChanges(t *testing.T) {
+	at := func(ret time.Duration, node int32, o Outcome) Op {
+		return Op{Key: "L", Kind: Acquire, Outcome: o, Call: ret - ms, Return: ret, Node: node, Token: uint64(ret), Lease: ms}
+	}
+	h := History{Ops: []Op{at(1000*ms, 1, Granted), at(2500*ms, 2, Granted), at(2000*ms, 1, Granted), at(3000*ms, 2, Granted),
+		at(4000*ms, 2, Busy), at(5000*ms, 2, Granted), at(6000*ms, 2, Granted)}}
+	want := []Window{{1900 * ms, 2600 * ms}, {2900 * ms, 5100 * ms}}
+	if got := h.Changes(100 * ms); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
