@@ -341,6 +341,8 @@ func TestAStrangerIsNotTakenIn(t *testing.T) {
 
 var (
 	virtualHours = flag.Float64("virtual-hours", 0.05, "virtual time of TestFaultsInVirtualTime")
+	virtualCalm  = flag.Duration("virtual-calm", 0, "longest time without a fault between two of TestFaultsInVirtualTime")
+	virtualElect = flag.Duration("virtual-election", testElection, "election timeout in TestFaultsInVirtualTime")
 	seedFlag     = flag.Uint64("seed", 0, "seed of TestFaultsInVirtualTime; 0: drawn")
 )
 
@@ -361,18 +363,20 @@ func TestFaultsInVirtualTime(t *testing.T) {
 
 func faults(t *testing.T, size int, rnd *rand.Rand) {
 	w := newWorld(t, size)
+	unit := *virtualElect / 200 // a millisecond where elections take 200
+	w.edit = func(_ int, c *Config) { c.Election = *virtualElect }
 	w.startAll()
 	defer w.stopAll()
 	w.form()
-	w.within(3*time.Second, "all ready", w.allReady)
+	w.within(3000*unit, "all ready", w.allReady)
 	length := time.Duration(*virtualHours * float64(time.Hour) / 2) // two sizes
 	rounds := 0
 	for start := time.Now(); time.Since(start) < length; rounds++ {
 		kind := rnd.IntN(6)
 		what := w.fault(kind, rnd)
-		for end := time.Now().Add(time.Duration(rnd.IntN(3000)) * time.Millisecond); time.Now().Before(end); {
-			w.commit(300 * time.Millisecond)
-			wait(time.Duration(rnd.IntN(50)) * time.Millisecond)
+		for end := time.Now().Add(time.Duration(rnd.IntN(3000)) * unit); time.Now().Before(end); {
+			w.commit(300 * unit)
+			wait(time.Duration(rnd.IntN(50)) * unit)
 		}
 		w.net.healAll()
 		for slot := range w.procs {
@@ -380,9 +384,12 @@ func faults(t *testing.T, size int, rnd *rand.Rand) {
 				w.start(slot)
 			}
 		}
-		w.mustCommit(5 * time.Second)
-		w.within(15*time.Second, fmt.Sprintf("round %d: healed after %s", rounds, what), w.allReady)
+		w.mustCommit(5000 * unit)
+		w.within(15000*unit, fmt.Sprintf("round %d: healed after %s", rounds, what), w.allReady)
 		w.check()
+		if *virtualCalm > 0 {
+			wait(time.Duration(rnd.Int64N(int64(*virtualCalm))))
+		}
 	}
 	t.Logf("%d faults, %d records", rounds, len(w.acked))
 }
