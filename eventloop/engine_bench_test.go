@@ -190,3 +190,29 @@ func cpu() time.Duration {
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &ru)
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
+
+// A kick is never lost, however it falls between the looks of a drain.
+func TestNoKickIsLost(t *testing.T) {
+	h := &leanHost{loops: make([]leanQueue, 2), wake: make(chan struct{}, 1)}
+	r := start(t, func(c *Config, _ *fakeHost) { c.Host, c.Loops = h, 1 })
+	h.e = r.e
+	go h.decide() // ends when wake is closed
+	t.Cleanup(func() {
+		_ = r.e.Finish(t.Context())
+		close(h.wake)
+	})
+	// In rounds: a later kick would make up for a lost one.
+	cs := []*client{r.dial(), r.dial(), r.dial()}
+	buf := make([]byte, 1+8+8+2)
+	for i := range 10000 {
+		for _, c := range cs {
+			c.send(acquire(uint64(i), "k"))
+		}
+		for j, c := range cs {
+			_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := io.ReadFull(c.in, buf); err != nil {
+				t.Fatalf("round %d, client %d: %v", i, j, err)
+			}
+		}
+	}
+}
