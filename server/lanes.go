@@ -97,12 +97,15 @@ type host struct {
 	muted func() bool
 }
 
-func newHost(loops int) *host {
+func newHost(loops int) *host { return newSizedHost(loops, requestSlots, replySlots) }
+
+// newSizedHost is newHost with the sizes of the rings, powers of two.
+func newSizedHost(loops, requests, replies int) *host {
 	h := &host{bell: ring.NewBell()}
 	for range loops {
 		h.lanes = append(h.lanes, &lane{
-			requests: ring.New[request](requestSlots),
-			replies:  ring.New[reply](replySlots),
+			requests: ring.New[request](requests),
+			replies:  ring.New[reply](replies),
 		})
 	}
 	return h

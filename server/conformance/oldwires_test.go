@@ -121,7 +121,6 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			a > R 0 $a k
 			a < R 0 $a k
 			b < A 7 $b k
-			b < A 7 $b k
 			c < A 8 $c k in 1 1.06`},
 		{"owner 0 is nobody", `
 			a > A 0 9 30 k

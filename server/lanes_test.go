@@ -1,0 +1,154 @@
+package server
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ticketing-go/ticketing/codec"
+	"github.com/ticketing-go/ticketing/eventloop"
+)
+
+// Both rings of a loop are full and face each other: the loop has requests for which there is no room and does not take
+// replies before it is kicked, the apply goroutine has replies for which there is none. They must go on, and no session
+// may see its replies out of order.
+func TestFullRingsDoNotStandStill(t *testing.T) {
+	for _, size := range []struct{ requests, replies int }{{1, 1}, {2, 1}, {1, 2}, {8, 2}, {4, 64}} {
+		t.Run(fmt.Sprintf("%d to %d", size.requests, size.replies), func(t *testing.T) {
+			t.Parallel()
+			const loops, sessions, each = 3, 4, 400
+			d := newDesk(t, deskSizes{loops: loops, requests: size.requests, replies: size.replies})
+			d.run()
+			var all sync.WaitGroup
+			for i := range loops {
+				all.Go(func() { // ends when all is answered, or was not for wakeLimit
+					l := &simLoop{d: d, i: i}
+					for n := range each {
+						for s := range sessions {
+							l.todo = append(l.todo, releaseOf(eventloop.NewSessionID(i, s, 1), uint64(n), 1<<40, fmt.Sprint("k", n%7)))
+						}
+					}
+					for s := range sessions { // control messages find the ring full as well
+						l.todo = append(l.todo, offer{s: eventloop.NewSessionID(i, s, 1), leave: true})
+					}
+					if !l.until(sessions * (each + 1)) {
+						t.Errorf("loop %d: %d of %d replies, and no kick for %v", i, len(l.got), sessions*(each+1), wakeLimit)
+						return
+					}
+					next := map[eventloop.SessionID]uint64{}
+					for _, g := range l.got {
+						switch {
+						case g.kind == codec.Left && next[g.session] == each:
+						case g.kind == codec.NotHeld && g.id == next[g.session]:
+							next[g.session]++
+						default:
+							t.Errorf("loop %d: kind %d for id %d, want the answer to %d", i, g.kind, g.id, next[g.session])
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
+
+// Replies that come many at a time wait in the spill, in order, and all arrive: here time-outs that are due together.
+func TestTimeoutsDueTogetherAllArrive(t *testing.T) {
+	const loops, each = 2, 30000
+	d := newDesk(t, deskSizes{loops: loops, requests: requestSlots, replies: replySlots})
+	d.run()
+	setup := &simLoop{d: d, todo: []offer{acquireOf(eventloop.NewSessionID(0, 0, 1), 1, "k", 0, time.Hour)}}
+	setup.must(1)
+	var all sync.WaitGroup
+	begin := time.Now()
+	due := begin.Add(1500 * time.Millisecond)
+	for i := range loops {
+		all.Go(func() { // ends when all is answered, or was not for wakeLimit
+			l := &simLoop{d: d, i: i}
+			seen := make([]bool, each)
+			for n := range each {
+				l.todo = append(l.todo, acquireOf(eventloop.NewSessionID(i, 1+n, 1), uint64(n), "k", time.Until(due), time.Hour))
+				if n%500 == 499 { // never so many in flight that the gate closes
+					l.offerAll()
+					for d.h.gates.acquires.Load() > 500 {
+						runtime.Gosched()
+					}
+				}
+			}
+			if !l.until(each) {
+				t.Errorf("loop %d: %d of %d replies, and no kick for %v", i, len(l.got), each, wakeLimit)
+				return
+			}
+			for _, g := range l.got {
+				if g.kind != codec.TimedOut || seen[g.id] || g.session.Slot() != 1+int(g.id) {
+					t.Errorf("loop %d: kind %d for id %d (seen %v), want TimedOut once", i, g.kind, g.id, seen[g.id])
+					return
+				}
+				seen[g.id] = true
+			}
+			if early := l.got[0].at; early.Before(due.Add(-50 * time.Millisecond)) {
+				t.Errorf("loop %d: the first came %v early", i, due.Sub(early))
+			}
+		})
+	}
+	all.Wait()
+	d.a.do(func() {
+		for i, l := range d.h.lanes {
+			if len(l.spill) > 0 || cap(l.spill) > spillKept {
+				t.Errorf("loop %d: the spill keeps %d replies and room for %d, want none and at most %d", i, len(l.spill), cap(l.spill), spillKept)
+			}
+		}
+	})
+}
+
+// A loop that was told that there is no room is kicked as soon as there is.
+func TestStarvedLoopIsKicked(t *testing.T) {
+	d := newDesk(t, deskSizes{loops: 1, requests: 4, replies: 16})
+	s := eventloop.NewSessionID(0, 0, 1)
+	d.a.turn.Lock() // nothing is decided
+	l := &simLoop{d: d}
+	for i := range uint64(5) {
+		l.todo = append(l.todo, releaseOf(s, i, 1<<40, "k"))
+	}
+	l.offerAll()
+	if len(l.todo) != 1 {
+		d.a.turn.Unlock()
+		t.Fatalf("%d requests not taken by a ring of 4, want 1", len(l.todo))
+	}
+	select {
+	case <-d.kicks[0]:
+		t.Error("kicked before there is room")
+	default:
+	}
+	d.a.turn.Unlock()
+	d.run()
+	l.must(5)
+}
+
+// Control messages are never lost and never overtaken by requests behind them.
+func TestControlMessagesWaitInOrder(t *testing.T) {
+	d := newDesk(t, deskSizes{loops: 1, requests: 2, replies: 16})
+	first, second := eventloop.NewSessionID(0, 0, 1), eventloop.NewSessionID(0, 1, 1)
+	d.a.turn.Lock()
+	l := &simLoop{d: d, todo: []offer{
+		acquireOf(first, 1, "k", 0, time.Hour), acquireOf(first, 2, "k", time.Hour, time.Hour), {s: first, leave: true}, {s: second, leave: true},
+		releaseOf(second, 3, 1<<40, "k"),
+	}}
+	l.offerAll()
+	if len(l.todo) != 1 || len(d.h.lanes[0].control) != 2 {
+		d.a.turn.Unlock()
+		t.Fatalf("%d requests and %d control messages wait, want 1 and 2", len(l.todo), len(d.h.lanes[0].control))
+	}
+	d.a.turn.Unlock()
+	d.run()
+	kinds := map[codec.Kind]int{}
+	for _, g := range l.must(4) {
+		kinds[g.kind]++
+	}
+	if kinds[codec.Granted] != 1 || kinds[codec.Left] != 2 || kinds[codec.NotHeld] != 1 {
+		t.Errorf("kinds %v, want one grant, two Left, one NotHeld", kinds)
+	}
+}
