@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -85,7 +86,7 @@ func (n *Node) startConsensus(st *stores, begin []member) error {
 		futures: make(chan proposed, maxAppendEntries), // above maxUnresolved
 	}
 	cfg := n.raftConfig(c.notify)
-	c.stream = &raftStream{node: n, conns: make(chan peerConn), closed: make(chan struct{})}
+	c.stream = &raftStream{node: n, conns: make(chan peerConn), closed: make(chan struct{}), dialed: map[net.Conn]struct{}{}}
 	c.heard = newHeard(func() ([]raft.ServerID, bool) { return c.voters(cfg.LocalID) })
 	c.back = newComeback(func(id raft.ServerID) bool { _, ok := c.seat(id); return ok })
 	c.trans = &transport{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{

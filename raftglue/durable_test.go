@@ -197,7 +197,6 @@ func TestADirectoryRestoredFromABackup(t *testing.T) {
 			if !errors.Is(err, ErrStartsFell) {
 				t.Errorf("failed with %v", err)
 			}
-			p.failed <- err
 		case <-time.After(5 * time.Second):
 			t.Fatalf("a directory that has forgotten votes is taken for what it was\n%s", w.describe())
 		}
@@ -288,8 +287,7 @@ func TestADiskThatHangs(t *testing.T) {
 		watch.test = func() error { <-free; return nil }
 		l.Propose([]byte("hangs"), func() {})
 		select {
-		case err := <-l.Failed():
-			l.failed <- err
+		case <-l.Failed():
 		case <-time.After(5 * time.Second):
 			t.Fatal("a leader whose disk hangs goes on")
 		}
@@ -322,7 +320,6 @@ func TestADiskThatFails(t *testing.T) {
 			if !errors.Is(err, full) {
 				t.Errorf("failed with %v", err)
 			}
-			f.failed <- err
 		case <-time.After(5 * time.Second):
 			t.Fatal("a node whose disk fails goes on")
 		}
@@ -395,5 +392,59 @@ func TestTokenFile(t *testing.T) {
 	os.WriteFile(filepath.Join(dir, identityName), []byte("{}"), 0o600)
 	if _, err := OpenTokenFile(dir, 1); !errors.Is(err, errClusterDir) {
 		t.Errorf("a member's directory: %v", err)
+	}
+}
+
+// TestAutoFormsByItself: with FORM=auto nobody is asked, and what an earlier attempt left behind is cleared; but the
+// loss of a majority is not.
+func TestAutoFormsByItself(t *testing.T) {
+	for _, durable := range []bool{false, true} {
+		dir := t.TempDir()
+		virtual(t, func(t *testing.T) {
+			w := newWorld(t, 3)
+			w.edit = func(slot int, c *Config) {
+				c.Form = "auto"
+				if durable {
+					c.DataDir = filepath.Join(dir, fmt.Sprint(slot))
+				}
+			}
+			defer w.stopAll()
+			w.start(1)
+			w.start(2)
+			wait(2 * time.Second)
+			if r := w.procs[1].reg.now(); r.Active {
+				t.Error("without slot 0 there is a cluster")
+			}
+			p := w.start(0)
+			// A coordinator that fell when it had some of its promises.
+			old := &promise{Cluster: newClusterID(), By: 0, Members: w.members, Terms: Terms{FirstToken: 1}}
+			for _, q := range w.procs {
+				old.Incs = append(old.Incs, q.inc)
+			}
+			w.procs[2].answer(&question{Op: opPromise, Promise: old})
+			if durable {
+				p.answer(&question{Op: opPromise, Promise: old})
+			}
+			w.kill(0)
+			w.start(0)
+			w.within(10*time.Second, "all ready", w.allReady)
+			w.mustCommit(time.Second)
+			if durable {
+				return
+			}
+			survivor := w.leader().slotNow()
+			for slot := range w.procs {
+				if slot != survivor {
+					w.kill(slot)
+					w.start(slot)
+				}
+			}
+			wait(10 * time.Second)
+			for slot, p := range w.procs {
+				if p.reg.now().Leading {
+					t.Errorf("slot %d leads, though a majority has lost its memory", slot)
+				}
+			}
+		})
 	}
 }

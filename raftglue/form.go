@@ -42,6 +42,17 @@ func (n *Node) helloAll(timeout time.Duration) []*hello {
 // form makes this node the coordinator of a new cluster: look at all members, have all of them promise, and begin it;
 // or take all promises back and say why.
 func (n *Node) form(firstToken uint64, grace *time.Duration) (ClusterID, error) {
+	if !n.forming.TryLock() {
+		return ClusterID{}, errForming
+	}
+	defer n.forming.Unlock()
+	return n.coordinate(firstToken, grace)
+}
+
+var errForming = errors.New("this node is forming a cluster at this moment")
+
+// coordinate is form; n.forming is held.
+func (n *Node) coordinate(firstToken uint64, grace *time.Duration) (ClusterID, error) {
 	hellos := n.helloAll(askTimeout)
 	n.mu.Lock()
 	p, err := n.formation.plan(hellos, firstToken, grace)
@@ -112,13 +123,22 @@ func (n *Node) abandon() error {
 	return nil
 }
 
-// formByItself is FORM=auto on slot 0: promises to an earlier life of this slot, which can begin nothing any more, are
-// cleared, and a cluster is formed if all members are there and none is part of one.
+// formByItself is FORM=auto on slot 0: promises to an earlier life of this slot, or to an earlier attempt of this one,
+// which will begin nothing any more, are cleared, and a cluster is formed if all members are there and none is part of
+// one.
 func (n *Node) formByItself(hellos []*hello) error {
+	if !n.forming.TryLock() {
+		return errForming
+	}
+	defer n.forming.Unlock()
 	n.mu.Lock()
 	own := n.formation.promised
 	slot := n.formation.slot
 	n.mu.Unlock()
+	if own != nil && own.By == slot {
+		n.askAll(&question{Op: opWithdraw, Cluster: own.Cluster}, askTimeout)
+		return errNotAll // at the next try
+	}
 	for i, h := range hellos {
 		if h == nil || h.Formed {
 			return errNotAll
@@ -130,7 +150,7 @@ func (n *Node) formByItself(hellos []*hello) error {
 			}
 		}
 	}
-	_, err := n.form(1, nil)
+	_, err := n.coordinate(1, nil)
 	return err
 }
 

@@ -221,11 +221,8 @@ func (n *Node) settled(c *consensus, cfg raft.Configuration) bool {
 // Ready says whether this node is a voter under its own incarnation, knows a leader, and knows of no pending change of
 // members; if not, why. A rolling restart that waits for it loses no majority.
 func (n *Node) Ready() (bool, string) {
-	select {
-	case err := <-n.failed:
-		n.failed <- err // for whoever waits; the slot is free, since fail fills it once
-		return false, err.Error()
-	default:
+	if err := n.failure.Load(); err != nil {
+		return false, (*err).Error()
 	}
 	why := ""
 	if p := n.ready.why.Load(); p != nil {

@@ -74,7 +74,9 @@ type Node struct {
 
 	stop    chan struct{}
 	stopped sync.Once
-	failed  chan error // one slot: the first failure counts
+	failure atomic.Pointer[error] // the first
+	failed  chan error            // one slot, for the first failure
+	forming sync.Mutex            // held while this node coordinates
 	done    sync.WaitGroup
 }
 
@@ -214,12 +216,11 @@ func (n *Node) Failed() <-chan error { return n.failed }
 
 // fail takes this node out of the cluster at once: its peers hear nothing more from it and elect another leader.
 func (n *Node) fail(err error) {
-	select {
-	case n.failed <- err:
-		n.log.Error("this node takes part no more", "error", err)
-	default:
+	if !n.failure.CompareAndSwap(nil, &err) {
 		return
 	}
+	n.failed <- err
+	n.log.Error("this node takes part no more", "error", err)
 	n.isolate()
 }
 

@@ -181,7 +181,9 @@ type raftStream struct {
 	node   *Node
 	conns  chan peerConn // unbuffered: whoever has shaken hands waits for Raft to take the connection
 	closed chan struct{}
-	once   sync.Once
+
+	mu     sync.Mutex
+	dialed map[net.Conn]struct{} // open; nil: closed
 }
 
 // Accept is part of net.Listener.
@@ -194,10 +196,46 @@ func (s *raftStream) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and Dial. The port stays open for questions.
+// Close ends Accept and Dial, and closes what was dialed, so that no call to a silent peer holds a shutdown up. The port
+// stays open for questions.
 func (s *raftStream) Close() error {
-	s.once.Do(func() { close(s.closed) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dialed == nil {
+		return nil
+	}
+	close(s.closed)
+	for c := range s.dialed {
+		c.Close()
+	}
+	s.dialed = nil
 	return nil
+}
+
+// dialedConn is a connection that its stream closes with itself.
+type dialedConn struct {
+	net.Conn
+	stream *raftStream
+}
+
+// Close is part of net.Conn.
+func (c dialedConn) Close() error {
+	c.stream.mu.Lock()
+	delete(c.stream.dialed, c.Conn)
+	c.stream.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// keep makes the stream close a connection with itself, unless it is closed already.
+func (s *raftStream) keep(c net.Conn) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dialed == nil {
+		c.Close()
+		return nil, net.ErrClosed
+	}
+	s.dialed[c] = struct{}{}
+	return dialedConn{c, s}, nil
 }
 
 type raftAddr raft.ServerAddress
@@ -237,5 +275,5 @@ func (s *raftStream) Dial(address raft.ServerAddress, timeout time.Duration) (ne
 		c.Close()
 		return nil, ErrStartsFell
 	}
-	return c, nil
+	return s.keep(c)
 }
