@@ -30,7 +30,6 @@ func TestNextChange(t *testing.T) {
 		}
 		return s
 	}
-	seats := func(s ...seat) []seat { return s }
 	ask := func(m member) []wanted { return []wanted{{m, false}} }
 	a, b := st(0, "a", "v"), st(1, "b", "v")
 	self := a.id()
@@ -41,23 +40,23 @@ func TestNextChange(t *testing.T) {
 		want    changeKind
 		who     string
 	}{
-		{"nothing to do", seats(a, b, st(2, "c", "v")), nil, noChange, ""},
-		{"a new life asks for a dead one's slot", seats(a, b, st(2, "c", "vx")), ask(at(2, "d")), addLearner, "d"},
-		{"the old one may yet live", seats(a, b, st(2, "c", "v-")), ask(at(2, "d")), noChange, ""},
-		{"a learner behind", seats(a, b, st(2, "c", "vx"), st(2, "d", "l")), ask(at(2, "d")), noChange, ""},
-		{"a learner caught up", seats(a, b, st(2, "c", "vx"), st(2, "d", "lc")), ask(at(2, "d")), removeMember, "c"},
-		{"the slot is free", seats(a, b, st(2, "d", "lc")), ask(at(2, "d")), promote, "d"},
-		{"it is silent now", seats(a, b, st(2, "d", "lc-")), ask(at(2, "d")), noChange, ""},
-		{"a voter has not applied the last change", seats(a, st(1, "b", "vs"), st(2, "d", "lc")), ask(at(2, "d")), noChange, ""},
-		{"the learner has died, and its next life asks", seats(a, b, st(2, "d", "x")), ask(at(2, "e")), removeMember, "d"},
-		{"the learner is silent, and its next life asks", seats(a, b, st(2, "d", "-")), ask(at(2, "e")), removeMember, "d"},
-		{"a learner gone, nobody asks", seats(a, b, st(2, "d", "x")), nil, removeMember, "d"},
-		{"a learner lives, and has not asked this leader yet", seats(a, b, st(2, "d", "")), nil, noChange, ""},
-		{"only the leader lives", seats(a, st(1, "b", "vx"), st(2, "c", "vx")), ask(at(2, "d")), noChange, ""},
-		{"replacing one that lives", seats(a, b, st(2, "c", "v"), st(2, "d", "lc")), []wanted{{at(2, "d"), true}}, removeMember, "c"},
-		{"not without being told", seats(a, b, st(2, "c", "v"), st(2, "d", "lc")), ask(at(2, "d")), noChange, ""},
-		{"replacing the last but one", seats(a, b, st(2, "c", "vx"), st(1, "d", "lc")), []wanted{{at(1, "d"), true}}, noChange, ""},
-		{"the leader does not remove itself", seats(a, b, st(2, "c", "v"), st(0, "d", "lc")), []wanted{{at(0, "d"), true}}, noChange, ""},
+		{"nothing to do", []seat{a, b, st(2, "c", "v")}, nil, noChange, ""},
+		{"a new life asks for a dead one's slot", []seat{a, b, st(2, "c", "vx")}, ask(at(2, "d")), addLearner, "d"},
+		{"the old one may yet live", []seat{a, b, st(2, "c", "v-")}, ask(at(2, "d")), noChange, ""},
+		{"a learner behind", []seat{a, b, st(2, "c", "vx"), st(2, "d", "l")}, ask(at(2, "d")), noChange, ""},
+		{"a learner caught up", []seat{a, b, st(2, "c", "vx"), st(2, "d", "lc")}, ask(at(2, "d")), removeMember, "c"},
+		{"the slot is free", []seat{a, b, st(2, "d", "lc")}, ask(at(2, "d")), promote, "d"},
+		{"it is silent now", []seat{a, b, st(2, "d", "lc-")}, ask(at(2, "d")), noChange, ""},
+		{"a voter has not applied the last change", []seat{a, st(1, "b", "vs"), st(2, "d", "lc")}, ask(at(2, "d")), noChange, ""},
+		{"the learner has died, and its next life asks", []seat{a, b, st(2, "d", "x")}, ask(at(2, "e")), removeMember, "d"},
+		{"the learner is silent, and its next life asks", []seat{a, b, st(2, "d", "-")}, ask(at(2, "e")), removeMember, "d"},
+		{"a learner gone, nobody asks", []seat{a, b, st(2, "d", "x")}, nil, removeMember, "d"},
+		{"a learner lives, and has not asked this leader yet", []seat{a, b, st(2, "d", "")}, nil, noChange, ""},
+		{"only the leader lives", []seat{a, st(1, "b", "vx"), st(2, "c", "vx")}, ask(at(2, "d")), noChange, ""},
+		{"replacing one that lives", []seat{a, b, st(2, "c", "v"), st(2, "d", "lc")}, []wanted{{at(2, "d"), true}}, removeMember, "c"},
+		{"not without being told", []seat{a, b, st(2, "c", "v"), st(2, "d", "lc")}, ask(at(2, "d")), noChange, ""},
+		{"replacing the last but one", []seat{a, b, st(2, "c", "vx"), st(1, "d", "lc")}, []wanted{{at(1, "d"), true}}, noChange, ""},
+		{"the leader does not remove itself", []seat{a, b, st(2, "c", "v"), st(0, "d", "lc")}, []wanted{{at(0, "d"), true}}, noChange, ""},
 	} {
 		v := &view{size: 3, self: self, index: 10, seats: c.seats, joiners: c.joiners}
 		got := nextChange(v)
