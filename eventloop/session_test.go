@@ -231,9 +231,10 @@ func TestFaultWithoutLeft(t *testing.T) {
 	c.wantEnd()
 }
 
+// between allows for a begin that was noted late on a busy machine.
 func between(t testing.TB, what string, got, low, high time.Duration) {
 	t.Helper()
-	if got < low-20*time.Millisecond || got > high {
+	if got < low-200*time.Millisecond || got > high {
 		t.Errorf("%s: after %v, want %v..%v", what, got, low, high)
 	}
 }
@@ -391,7 +392,7 @@ func TestStalls(t *testing.T) {
 		}
 	}
 	until(t, "the close", 10*time.Second, func() bool { return r.e.Stats().SlowCloses == 1 })
-	between(t, "close", time.Since(pressed), stallTimeout, stallTimeout+500*time.Millisecond)
+	between(t, "close", time.Since(pressed), stallTimeout-300*time.Millisecond, stallTimeout+500*time.Millisecond)
 }
 
 // A client that reads is never closed for what falls due, however much at once, and gets it all.
