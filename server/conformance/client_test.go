@@ -71,7 +71,7 @@ func (in *instance) dial(t testing.TB, wire string) *client {
 func (in *instance) login(t testing.TB, wire, token string) (*client, error) {
 	t.Helper()
 	c := &client{t: t, conn: in.connect(t, wire), name: wire, wire: clientWires[wire], events: make(chan event, 1<<16)}
-	return c, c.handshake(token, [32]byte{})
+	return c, c.handshake(token, in.fingerprint)
 }
 
 func (c *client) handshake(token string, fingerprint [32]byte) error {

@@ -54,7 +54,9 @@ type instance struct {
 	tls   bool
 	token string // what clients authenticate with if they are not told otherwise
 	srv   *server.Server
-	log   *logBuffer
+	// fingerprint is a cluster's, which clients of wire 3 sign.
+	fingerprint [32]byte
+	log         *logBuffer
 }
 
 // logBuffer is a log that may be read while it is written.
@@ -87,6 +89,7 @@ func freePort(t testing.TB, offset int) int {
 	for range 5000 {
 		p := 10000 + int(nextPort.Add(1))%20000
 		if portFree(p) && (offset == 0 || portFree(p+offset)) {
+			nextPort.Add(int64(offset)) // skipped
 			return p
 		}
 	}
