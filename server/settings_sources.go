@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -256,7 +257,7 @@ func (src *sources) adoptUpstream(up map[string]given) error {
 		src.suppose("FORM", "auto")
 	}
 	if g, ok := up["cluster_election_timeout_ms"]; ok {
-		if err := src.adopt("ELECTION_MS", g); err != nil {
+		if err := src.adoptElection(g); err != nil {
 			return err
 		}
 	}
@@ -264,6 +265,28 @@ func (src *sources) adoptUpstream(up map[string]given) error {
 		src.warnings = append(src.warnings, "cluster_heartbeat_ms is ignored: the heartbeat follows from ELECTION_MS")
 	}
 	return src.adoptDebugMode(up)
+}
+
+// electionShare is how many of our election timeouts go into upstream's. Upstream has detected a dead leader when its
+// timeout is over, and its chaos test allows an outage of twice that. Raft here needs up to three of ours: a follower's timer
+// runs for one to two, is looked at only when it ends, and no pre-vote is given before that. One lost vote adds up to two.
+const electionShare = 4
+
+// adoptElection turns upstream's promise, a bound on detection, into Raft's timeout. Where ELECTION_MS is given too it
+// counts as it stands, and must agree as written.
+func (src *sources) adoptElection(g given) error {
+	_, own := src.values["ELECTION_MS"]
+	if err := src.adopt("ELECTION_MS", g); err != nil || own {
+		return err
+	}
+	bound, err := strconv.Atoi(g.value)
+	if err != nil || bound < minElectionMs || bound > maxElectionMs {
+		return nil // refused with the table's words
+	}
+	share := max(bound/electionShare, minElectionMs)
+	src.values["ELECTION_MS"] = given{strconv.Itoa(share), g.from}
+	src.warnings = append(src.warnings, fmt.Sprintf("cluster_election_timeout_ms=%d bounds the detection of a dead leader: ELECTION_MS is %d", bound, share))
+	return nil
 }
 
 func (src *sources) adoptDebugMode(up map[string]given) error {

@@ -17,11 +17,12 @@ func TestDropIn(t *testing.T) {
 	s, warnings = mustLoad(t, nil, "socket_bind=127.0.0.1", "server_port=15226", "cluster_self=127.0.0.1:15226", "cluster_peers="+peers,
 		"cluster_heartbeat_ms=50", "cluster_election_timeout_ms=300", "debug_mode=0", "client_tokens=0123456789abcdef")
 	if s.Bind != "" || s.AdminBind != "" || s.Slot != 1 || !s.FormAuto || s.Advertise03 != "127.0.0.1:15226" ||
-		s.PeerBind != "127.0.0.1:16226" || s.Election != 300*time.Millisecond || s.LogLevel != slog.LevelInfo || len(s.ClientTokens) != 1 {
+		s.PeerBind != "127.0.0.1:16226" || s.Election != 75*time.Millisecond || s.LogLevel != slog.LevelInfo || len(s.ClientTokens) != 1 {
 		t.Errorf("member: %+v", s)
 	}
-	if len(warnings) != 2 || !strings.Contains(warnings[0], "cluster_heartbeat_ms") || !strings.Contains(warnings[1], "FORM=auto") {
-		t.Errorf("member: warnings %q, want the ignored heartbeat and FORM=auto", warnings)
+	if len(warnings) != 3 || !strings.Contains(warnings[0], "ELECTION_MS is 75") || !strings.Contains(warnings[1], "cluster_heartbeat_ms") ||
+		!strings.Contains(warnings[2], "FORM=auto") {
+		t.Errorf("member: warnings %q, want the election time, the ignored heartbeat and FORM=auto", warnings)
 	}
 }
 
@@ -35,6 +36,23 @@ func TestDropInGivesWayToWhatIsSet(t *testing.T) {
 	file := writeFile(t, "conf", "socket_bind = 127.0.0.1\nserver_port = 15225\n")
 	if s, _ = mustLoad(t, []string{"--config", file}); s.Listen03 != "127.0.0.1:15225" || s.Bind != "" {
 		t.Errorf("from a file: wire 0.3 %q, bind %q", s.Listen03, s.Bind)
+	}
+}
+
+// Upstream's time bounds the detection of a dead leader, which takes Raft up to three of its own timeouts.
+func TestDropInElection(t *testing.T) {
+	for _, c := range []struct {
+		environ []string
+		want    time.Duration
+	}{
+		{[]string{"cluster_election_timeout_ms=2000"}, 500 * time.Millisecond},
+		{[]string{"cluster_election_timeout_ms=60000"}, 15 * time.Second},
+		{[]string{"cluster_election_timeout_ms=20"}, 20 * time.Millisecond},
+		{[]string{"cluster_election_timeout_ms=2000", "ELECTION_MS=2000"}, 2 * time.Second},
+	} {
+		if s, _ := mustLoad(t, nil, c.environ...); s.Election != c.want {
+			t.Errorf("%q: election time %v, want %v", c.environ, s.Election, c.want)
+		}
 	}
 }
 
@@ -58,6 +76,8 @@ func TestTwoNamesOfOneSetting(t *testing.T) {
 		{nil, []string{"cluster_election_timeout_ms=300", "ELECTION_MS=300"}, true},
 		{nil, []string{"cluster_election_timeout_ms=300", "ELECTION_MS=200"}, false},
 		{nil, []string{"cluster_election_timeout_ms=5"}, false},
+		{nil, []string{"cluster_election_timeout_ms=60001"}, false},
+		{nil, []string{"cluster_election_timeout_ms=soon"}, false},
 		{nil, []string{"debug_mode=1", "LOG_LEVEL=debug"}, true},
 		{nil, []string{"debug_mode=1", "LOG_LEVEL=info"}, false},
 		{nil, []string{"debug_mode=0", "LOG_LEVEL=info"}, true},
