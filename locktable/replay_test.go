@@ -282,3 +282,20 @@ func TestRestoreWhileLeading(t *testing.T) {
 		t.Errorf("got %v, leading %v; want an error, and to lead on", err, table.Leading())
 	}
 }
+
+// TestApplyStopsAtTheLastToken: whatever a leader asked for, no token beyond the last is issued.
+func TestApplyStopsAtTheLastToken(t *testing.T) {
+	table := locktable.New(roomy, locktable.LastToken, sinkFunc(quiet))
+	by := locktable.Proposer{Stint: 1}
+	table.Commit(0, &locktable.Record{By: by, Entries: []locktable.Entry{{Kind: locktable.Start}}})
+	for seq, key := range []string{"a", "b", "c"} {
+		table.Commit(0, &locktable.Record{By: by, Seq: uint64(seq + 1), Entries: []locktable.Entry{{Kind: locktable.Step, Asks: 1}},
+			Asks: []locktable.Ask{{Keys: keySet(key), Lease: time.Second}}})
+		if got, next := table.Counts().Held, table.NextToken(); got != 1 || next != locktable.LastToken+1 {
+			t.Errorf("after %s: got %d keys held, next token %d, want 1, %d", key, got, next, uint64(locktable.LastToken)+1)
+		}
+		if err := table.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+}
