@@ -82,7 +82,7 @@ func run(o options) error {
 		return err
 	}
 	f.show()
-	lines := make(chan string) // unbuffered: a line is done before the next is read
+	lines := make(chan string)    // unbuffered: a line is done before the next is read
 	go readLines(os.Stdin, lines) // ends with its input, or with the process
 	return f.serve(ctx, lines)
 }
