@@ -10,6 +10,7 @@ const (
 	leaveTimeout    = 5 * time.Second        // 2: longest wait for what is in flight before the farewell of a bad frame
 	lingerTimeout   = 1 * time.Second        // "close": how long the peer may take what is due
 	quietTimeout    = 60 * time.Second       // 1.9: nothing written for so long: a keep-alive
+	turnTimeout     = 2 * time.Second        // 1.7: how long a connection too many may take for its TLS handshake
 	evictableAfter  = 1 * time.Second        // 1.7: how long an unauthenticated connection is safe when all are taken
 	maxUnwritten    = 256                    // 5: replies the kernel has not taken before decoding stops
 	maxKeptSlow     = 256 << 10              // 5: bytes kept in back-pressure; beyond it the connection is closed as slow
@@ -19,6 +20,8 @@ const (
 	dirtySessions   = 128                    // sessions whose replies one drain gathers before it writes; bounds the buffers to about 1.2 MB a loop
 	tickPeriod      = 100 * time.Millisecond // resolution of all time limits but the next
 	stallPoll       = 5 * time.Millisecond   // how often a connection with unwritten bytes is looked at: gnet tells nothing of progress
+	maxTurned       = 4                      // connections too many that are let to their TLS handshake at a time; likewise
+	maxHangUps      = 64                     // unauthenticated connections that are asked whether they have gone when all places are taken
 	maxEvictions    = 4                      // evicted connections that may still be open; they hold descriptors above the cap
 	maxLoops        = 64                     // SessionID has 8 bits; more loops than cores gain nothing
 	sendBufferBytes = 64 << 10               // SO_SNDBUF, doubled by Linux; without it the kernel takes 3.9 MB for a peer that never reads

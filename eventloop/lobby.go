@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
 )
 
 // lobby counts the connections of all loops and knows which are not authenticated, oldest first. Any goroutine may call
@@ -20,6 +21,7 @@ type lobby struct {
 	last     *session
 	waiting  int
 	evicting int // evicted and not yet closed: above the limit
+	turned   int // turned away and not yet closed: likewise
 	evicted  uint64
 }
 
@@ -33,7 +35,10 @@ func (b *lobby) admit(now time.Duration) bool {
 		return true
 	}
 	s := b.first
-	if s == nil || now-s.opened <= evictableAfter || b.evicting >= maxEvictions {
+	if s != nil && now-s.opened <= evictableAfter {
+		s = b.hungUp()
+	}
+	if s == nil || b.evicting >= maxEvictions {
 		return false
 	}
 	b.unlink(s)
@@ -47,6 +52,37 @@ func (b *lobby) admit(now time.Duration) bool {
 		l.leave()
 		return nil
 	}))
+	return true
+}
+
+// hungUp finds a connection whose client has gone, which its loop has not seen yet: health checks connect and leave, and
+// must not keep a client out. The descriptors of listed sessions are open: gnet closes them after closed has been called.
+func (b *lobby) hungUp() *session {
+	n := 0
+	for s := b.first; s != nil && n < maxHangUps; s, n = s.behind, n+1 {
+		if goneByPeer(s.c.Fd()) {
+			return s
+		}
+	}
+	return nil
+}
+
+// goneByPeer says whether the peer of a socket has closed or reset it and left nothing to read.
+func goneByPeer(fd int) bool {
+	var b [1]byte
+	n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return n == 0 && err == nil || err == unix.ECONNRESET
+}
+
+// turnAway takes a place for a connection too many that is let to its TLS handshake: closed in the middle of that, its
+// client would see a broken TLS and not a server that is full.
+func (b *lobby) turnAway() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.turned >= maxTurned {
+		return false
+	}
+	b.turned++
 	return true
 }
 
@@ -78,6 +114,10 @@ func (b *lobby) leave(s *session) bool {
 func (b *lobby) closed(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if s.turned {
+		b.turned--
+		return
+	}
 	if s.evicted {
 		b.evicting--
 		return

@@ -147,20 +147,31 @@ func (l *loop) open(c gnet.Conn) bool {
 		return false
 	}
 	p := l.portOf(c)
-	if p == nil || !e.lobby.admit(l.now) {
-		l.n.overCap.Add(1)
+	if p == nil {
 		return false
 	}
-	l.n.accepted.Add(1)
+	turned := false
+	if e.lobby.admit(l.now) {
+		l.n.accepted.Add(1)
+	} else {
+		l.n.overCap.Add(1)
+		if turned = e.cfg.TLS != nil && e.lobby.turnAway(); !turned {
+			return false
+		}
+	}
 	e.n.live.Add(1)
 	_ = c.SetKeepAlive(true, keepAliveIdle, keepAliveInterval, keepAliveCount)
 	setUserTimeout(c.Fd())
-	s := &session{l: l, c: c, wire: p.wire, opened: l.now, lastWrite: l.now}
+	s := &session{l: l, c: c, wire: p.wire, opened: l.now, lastWrite: l.now, turned: turned, counted: turned}
 	s.pre = &prelude{hello: p.hello}
 	l.place(s)
 	c.SetContext(s)
-	e.lobby.enter(s)
-	l.wheel.add(s, l.now+authTimeout)
+	if turned {
+		l.wheel.add(s, l.now+turnTimeout)
+	} else {
+		e.lobby.enter(s)
+		l.wheel.add(s, l.now+authTimeout)
+	}
 	if e.cfg.TLS != nil {
 		s.tls = newSecure(s, e.cfg.TLS)
 		return true

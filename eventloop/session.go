@@ -36,6 +36,7 @@ type session struct {
 	shut    bool // our half is shut
 	forsake bool // what is kept is not carried out at the end
 	listed  bool // in l.stalled
+	turned  bool // one too many: it is closed when its TLS handshake is done
 	counted bool // its failure to authenticate
 
 	reason codec.Reason // faulted

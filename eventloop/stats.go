@@ -102,7 +102,7 @@ func (e *Engine) Stats() Stats {
 		MaxConnections: int(e.lobby.limit.Load()),
 	}
 	e.lobby.mu.Lock()
-	s.Connections = int(e.lobby.open) + e.lobby.evicting
+	s.Connections = int(e.lobby.open) + e.lobby.evicting + e.lobby.turned
 	s.Unauthenticated = e.lobby.waiting
 	s.Evicted = e.lobby.evicted
 	e.lobby.mu.Unlock()

@@ -75,6 +75,9 @@ func (s *session) check(now time.Duration) (due time.Duration, more bool) {
 	switch s.state {
 	case opening, greeted:
 		limit := s.opened + authTimeout
+		if s.turned {
+			limit = s.opened + turnTimeout
+		}
 		if now >= limit {
 			s.failed(failedTimeout)
 			s.drop()

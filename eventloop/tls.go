@@ -123,6 +123,9 @@ func (t *secure) progress() {
 		s.failed(failedTLS)
 		t.broken = true
 		s.end(nil) // the alert was written
+	case s.turned:
+		t.live = true
+		s.end(nil)
 	default:
 		t.live = true
 		s.challenge()

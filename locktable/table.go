@@ -137,7 +137,7 @@ func (t *Table) forget() {
 type pool[T any] struct{ free []*T }
 
 const (
-	poolKept = 2048
+	poolKept = 1024
 	listKept = 4096 // longest scratch list that is kept
 )
 
