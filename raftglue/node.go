@@ -216,12 +216,19 @@ func (n *Node) Failed() <-chan error { return n.failed }
 
 // fail takes this node out of the cluster at once: its peers hear nothing more from it and elect another leader.
 func (n *Node) fail(err error) {
+	if n.leave(err) {
+		n.log.Error("this node takes part no more", "error", err)
+	}
+}
+
+// leave is fail for who tells the error itself; it says whether this is the first.
+func (n *Node) leave(err error) bool {
 	if !n.failure.CompareAndSwap(nil, &err) {
-		return
+		return false
 	}
 	n.failed <- err
-	n.log.Error("this node takes part no more", "error", err)
 	n.isolate()
+	return true
 }
 
 func (n *Node) isolate() {
@@ -392,7 +399,7 @@ func (n *Node) Transfer(ctx context.Context) error {
 	}
 	if err != nil && c.raft.State() == raft.Leader {
 		err = fmt.Errorf("handing leadership over: %w", err)
-		n.fail(err)
+		n.leave(err)
 		return err
 	}
 	return nil
