@@ -42,6 +42,7 @@ var (
 // Options of a start.
 type Options struct {
 	Bin       string
+	Addr      string   // client listener of the product; empty: a free port
 	Args      []string // only the ceiling has any
 	Env       []string // settings, NAME=value; nothing else is inherited but PATH, HOME and TMPDIR
 	Token     string   // client token; empty: none
@@ -73,9 +74,11 @@ func Build(ctx context.Context, pkg, dir string) (string, error) {
 
 // StartProduct starts ticketingd and returns when it has greeted a connection and answered on its admin page.
 func StartProduct(o Options) (*Process, error) {
-	addr, err := freeAddr()
-	if err != nil {
-		return nil, err
+	addr, err := o.Addr, error(nil)
+	if addr == "" {
+		if addr, err = freeAddr(); err != nil {
+			return nil, err
+		}
 	}
 	admin := ""
 	if !o.NoAdmin {
