@@ -179,6 +179,9 @@ func (d *drill) end() {
 	h.Unstable = append(slices.Clip(known), h.Changes(calmAfter)...)
 	r := history.Check(h, d.limits())
 	d.above = r.LastToken
+	if !r.OK() {
+		d.result.failures = append(d.result.failures, d.keepHistory(h)...)
+	}
 	d.result.add(d, h, r, stopped)
 	for i, v := range r.Violations {
 		if i == 5 {
@@ -187,6 +190,26 @@ func (d *drill) end() {
 		}
 		fmt.Fprintf(d.out, "  VIOLATION in chapter %d: %v\n", d.chapter, v)
 	}
+}
+
+// keepHistory writes a history that broke a rule down, one operation a line by Call, with what excused lateness.
+func (d *drill) keepHistory(h *history.History) (failed []string) {
+	ops := slices.Clone(h.Ops)
+	slices.SortFunc(ops, func(a, b history.Op) int { return int(a.Call - b.Call) })
+	var b strings.Builder
+	for what, ws := range map[string][]history.Window{"unstable": h.Unstable, "stall": h.Stalls} { // order does not matter
+		for _, w := range ws {
+			fmt.Fprintf(&b, "%s %v..%v\n", what, w.From, w.To)
+		}
+	}
+	for i := range ops {
+		fmt.Fprintf(&b, "%v queued %v gone %v\n", &ops[i], ops[i].Queued, ops[i].Gone)
+	}
+	name := filepath.Join(d.dir, fmt.Sprintf("chapter-%d.txt", d.chapter))
+	if err := os.WriteFile(name, []byte(b.String()), 0o600); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
 }
 
 // limits are those of the protocol. Where packets are lost, one is sent again after some 200 ms, and after twice that

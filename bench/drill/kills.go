@@ -102,6 +102,37 @@ func pauseLeader(d *drill) error {
 	})
 }
 
+// isolateLeader pauses all followers for 0.5 to 5 election timeouts: the leader must lose its lead, and may well be the
+// next leader.
+func isolateLeader(d *drill) error {
+	return d.rounds(func(leader *fleet.Node) error {
+		length := time.Duration((0.5 + 4.5*d.rnd.Float64()) * float64(d.election))
+		from := d.rec.Now()
+		for _, n := range d.others(leader) {
+			if err := n.Signal(syscall.SIGSTOP); err != nil {
+				return err
+			}
+		}
+		time.Sleep(length)
+		healed := d.rec.Now()
+		for _, n := range d.others(leader) {
+			if err := n.Signal(syscall.SIGCONT); err != nil {
+				return err
+			}
+		}
+		outage, _, err := d.served(from)
+		if err != nil {
+			return err
+		}
+		d.result.heals = append(d.result.heals, max(0, from+outage-healed))
+		if _, err = d.ready(); err != nil {
+			return err
+		}
+		d.pause(3*time.Second, 4*time.Second) // leases that ran at the change end before the next one
+		return nil
+	})
+}
+
 // replaceAll replaces one node after the other, as a rolling restart that waits for readiness does.
 func replaceAll(d *drill) error {
 	next := 0

@@ -28,6 +28,7 @@ var drills = map[string]func(*drill) error{
 	"kill-leader":   killLeader,
 	"kill-follower": killFollower,
 	"pause":         pauseLeader,
+	"isolate":       isolateLeader,
 	"amnesia":       amnesia,
 	"kill-majority": killMajority,
 	"replace":       replaceAll,

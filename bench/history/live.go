@@ -10,13 +10,15 @@ type clock struct {
 	l        Limits
 	stalls   []Window
 	unstable []Window
-	longest  time.Duration // the longest span without a stable leader
 }
+
+// farOff is later than anything, and leaves room to add to it.
+const farOff = Never / 4
 
 func newClock(h *History, l Limits) *clock {
 	c := &clock{l: l, stalls: sortedWindows(h.Stalls), unstable: sortedWindows(h.Unstable)}
-	for _, w := range c.unstable {
-		c.longest = max(c.longest, w.To-w.From)
+	for i := range c.unstable {
+		c.unstable[i].To = min(c.unstable[i].To, farOff)
 	}
 	return c
 }
@@ -89,7 +91,9 @@ func (k *keyed) ends(c *clock, g *Op) (end time.Duration, released *Op) {
 }
 
 // checkIdle finds keys that stayed without a holder while an acquire was known to be queued: after a release, or after
-// the latest end of a lease, some grant must be answered within Limits.HandOver.
+// the latest end of a lease, some grant must be answered within Limits.HandOver. Nothing is found where an acquire of
+// unknown outcome may have got the key meanwhile: a hand-over that was proposed by a leader as it lost its lead may be
+// committed when the next one begins, and then holds until its lease ends, though nobody was told.
 func checkIdle(r *Report, k *keyed, c *clock) {
 	q := newQueue(k, c)
 	if len(q.known) == 0 {
@@ -100,15 +104,15 @@ func checkIdle(r *Report, k *keyed, c *clock) {
 			continue
 		}
 		end, released := k.ends(c, g)
-		since := g.Call
+		since, early := g.Call, g.Call+g.Lease // early: the hold cannot have ended before
 		if released != nil {
-			since = released.Call
+			since, early = released.Call, released.Call
 		}
 		bound := c.late(end, c.l.HandOver)
 		if released != nil && c.unsettled(since, bound) {
 			continue
 		}
-		if q.servedBy(i+1, bound) || q.perhapsServed(end-c.l.NoticeDead, bound) {
+		if q.servedBy(i+1, bound) || q.perhapsServed(early-c.l.NoticeDead, bound) {
 			continue
 		}
 		w := q.waitingAcross(end, bound)
@@ -222,8 +226,12 @@ func checkRefusals(r *Report, k *keyed, c *clock) {
 		case op.Outcome == Granted:
 			s.to, _ = k.ends(c, op)
 			s.to = c.late(max(s.to, op.Return), c.l.HandOver)
-		case op.open():
-			s.to = c.late(c.latest(op.Gone+c.l.NoticeDead, op.Lease), c.l.HandOver)
+		case op.open(): // granted at the latest when the leader has noticed, or when the next one begins
+			by := op.Gone + c.l.NoticeDead
+			for _, w := range overlapping(c.unstable, op.Call, by) {
+				by = max(by, w.To)
+			}
+			s.to = c.late(c.latest(by, op.Lease), c.l.HandOver)
 		}
 		if n := len(may); n > 0 {
 			s.to = max(s.to, may[n-1].to)

@@ -101,6 +101,7 @@ func TestExcuses(t *testing.T) {
 		{"stall", History{Ops: late, Stalls: []Window{{100 * ms, 150 * ms}}}, true},
 		{"stall elsewhere", History{Ops: late, Stalls: []Window{{200 * ms, 250 * ms}}}, false},
 		{"leader change", History{Ops: late, Unstable: []Window{{50 * ms, 100 * ms}}}, true},
+		{"no leader any more", History{Ops: late, Unstable: []Window{{50 * ms, Never}}}, true},
 		{"leader change elsewhere", History{Ops: late, Unstable: []Window{{200 * ms, 300 * ms}}}, false},
 	} {
 		if r := Check(&c.h, DefaultLimits()); r.OK() != c.ok {
@@ -206,5 +207,21 @@ func TestChanges(t *testing.T) {
 	want := []Window{{1900 * ms, 2600 * ms}, {2900 * ms, 5100 * ms}}
 	if got := h.Changes(100 * ms); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// An acquire that was queued at a leader as it lost its lead may have been granted unseen: the key is not idle then.
+func TestUnseenGrantExcuses(t *testing.T) {
+	unseen := Op{Key: "L", Kind: Acquire, Outcome: Unknown, Session: 2, Call: 20 * ms, Return: Never, Gone: 1100 * ms,
+		Wait: 3 * time.Second, Lease: 3 * time.Second}
+	waiter := acquired(1, 1500*ms, 4400*ms, time.Second, 3)
+	waiter.Queued = 1501 * ms
+	h := History{Ops: []Op{acquired(0, 0, 10*ms, time.Second, 1), unseen, waiter}, Unstable: []Window{{1000 * ms, 1400 * ms}}}
+	if r := Check(&h, DefaultLimits()); !r.OK() {
+		t.Errorf("got %v, want nothing", r.Violations)
+	}
+	h.Ops = []Op{h.Ops[0], waiter}
+	if r := Check(&h, DefaultLimits()); !r.Has(LateExpiry) {
+		t.Errorf("without the unseen acquire: got %v, want %v", r.Violations, LateExpiry)
 	}
 }

@@ -55,6 +55,7 @@ type Load struct {
 func (l Load) HotKey() string { return l.Prefix + "/hot" }
 
 const (
+	beat    = 16 * time.Millisecond // answers are slow from here on
 	redial  = 20 * time.Millisecond
 	insist  = 5 * time.Second        // how long after its lease a grant is still given back
 	abandon = 200 * time.Millisecond // how long a session is kept after another leader was named
@@ -66,14 +67,16 @@ type Crew struct {
 	route   *Route
 	dialer  *Dialer
 	load    Load
-	stop    chan struct{}
+	stop    chan struct{} // ends the work
 	working sync.WaitGroup
+	quiet   chan struct{} // closed when all work has ended: ends the watching
+	watch   sync.WaitGroup
 	probes  atomic.Uint64
 }
 
 // NewCrew starts a crew, whose sessions are made by d. It works until Stop.
 func NewCrew(route *Route, d *Dialer, load Load) *Crew {
-	c := &Crew{route: route, dialer: d, load: load, stop: make(chan struct{})}
+	c := &Crew{route: route, dialer: d, load: load, stop: make(chan struct{}), quiet: make(chan struct{})}
 	for i := range route.Places {
 		c.run(func() { c.scout(i) })
 	}
@@ -88,7 +91,11 @@ func NewCrew(route *Route, d *Dialer, load Load) *Crew {
 	if load.Lapse > 0 {
 		c.run(func() { c.lapse(&seat{crew: c}) })
 	}
-	c.run(func() { d.Log.Watch(c.stop) })
+	c.watch.Add(2)
+	// Ends when quiet is closed, by Stop.
+	go func() { defer c.watch.Done(); c.metronome(&seat{crew: c}) }()
+	// Ends when quiet is closed, by Stop.
+	go func() { defer c.watch.Done(); d.Log.Watch(c.quiet) }()
 	return c
 }
 
@@ -105,14 +112,19 @@ func (c *Crew) run(what func()) {
 func (c *Crew) Stop() {
 	close(c.stop)
 	c.working.Wait()
+	close(c.quiet)
+	c.watch.Wait()
 }
 
 // sleep returns false when the crew is to stop.
-func (c *Crew) sleep(d time.Duration) bool {
+func (c *Crew) sleep(d time.Duration) bool { return sleep(d, c.stop) }
+
+// sleep returns false when stop is closed.
+func sleep(d time.Duration, stop <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
-	case <-c.stop:
+	case <-stop:
 		return false
 	case <-t.C:
 		return true
@@ -187,6 +199,42 @@ func (t *seat) refused(s *Session) {
 	defer t.mu.Unlock()
 	if t.s == s {
 		t.crew.route.next(t.place)
+	}
+}
+
+// metronome acquires and releases a key of its own, one request after the other, and records as a stall when an answer
+// is slow: then the whole service did not run, for want of a core perhaps, and what is late on another key says nothing
+// about that key.
+func (c *Crew) metronome(t *seat) {
+	defer t.close()
+	log := c.dialer.Log
+	n := 0
+	answer := func(call *Call, err error) history.Outcome {
+		if err != nil {
+			return history.Unknown
+		}
+		<-call.Done
+		if took := call.Op.Return - call.Op.Call; call.Op.Return != history.Never && took > beat {
+			log.Stall(call.Op.Call, call.Op.Return)
+		}
+		return call.Op.Outcome
+	}
+	for sleep(beat/4, c.quiet) {
+		s := t.session()
+		if s == nil {
+			continue
+		}
+		call, err := s.Acquire(fmt.Sprintf("%s/metronome/%d", c.load.Prefix, n), 0, time.Second, false)
+		switch answer(call, err) {
+		case history.Granted:
+			if answer(s.Release(call.Op.Key, call.Op.Token)) != history.Released {
+				n++
+			}
+		case history.Refused:
+			t.refused(s)
+		default: // it may be held
+			n++
+		}
 	}
 }
 
