@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -14,7 +15,7 @@ import (
 // seen by nobody, and one that was cancelled never was.
 type memSnapshots struct {
 	mu   sync.Mutex
-	made uint64
+	made int64             // the newest name's milliseconds
 	meta raft.SnapshotMeta // ID empty: none
 	data []byte            // never changed once it is here
 }
@@ -28,7 +29,8 @@ func (m *memSnapshots) Create(version raft.SnapshotVersion, index, term uint64, 
 		return nil, fmt.Errorf("raftglue: snapshot version %d", version)
 	}
 	m.mu.Lock()
-	m.made++
+	// Two of one millisecond must not have one name.
+	m.made = max(m.made+1, time.Now().UnixMilli())
 	id := fmt.Sprintf("%d-%d-%d", term, index, m.made)
 	m.mu.Unlock()
 	return &memSink{store: m, meta: raft.SnapshotMeta{

@@ -68,6 +68,9 @@ func (n *Node) watchRole(c *consensus) {
 				leading = false
 				c.leading.Store(false)
 			}
+			if !leading { // who replicated for the last leadership may have come to wait after its end
+				c.back.release(false)
+			}
 			tell(n.roleNow(c, leading))
 		case <-n.stop:
 			tell(Role{Term: told.Term})

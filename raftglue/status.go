@@ -2,6 +2,8 @@ package raftglue
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -38,7 +40,8 @@ type Status struct {
 	RecordsInFlight int           `json:"records_in_flight"` // proposed here, and not resolved
 	LogEntries      int           `json:"log_entries"`
 	LogBytes        int           `json:"log_bytes"`
-	SnapshotIndex   uint64        `json:"snapshot_index"` // 0: none
+	SnapshotIndex   uint64        `json:"snapshot_index"`  // 0: none
+	SnapshotAge     time.Duration `json:"snapshot_age_ns"` // of the newest kept here; negative: none
 	Ready           bool          `json:"ready"`
 	Reason          string        `json:"reason"` // why not ready
 	// Commits is how long records proposed here took until they were committed and applied.
@@ -68,6 +71,7 @@ func (n *Node) Status() Status {
 	s := Status{
 		Formed: i.formed, Cluster: i.cluster, Node: n.cfg.NodeName, Slot: i.slot, Incarnation: n.inc.String(),
 		Starts: n.start.Count, Durable: n.dir != nil, Role: "unformed", LeaderSlot: -1, Size: i.size, SinceContact: -1,
+		SnapshotAge: -1,
 	}
 	s.Ready, s.Reason = n.Ready()
 	c := n.consensus.Load()
@@ -87,6 +91,9 @@ func (n *Node) Status() Status {
 	s.LogEntries, s.LogBytes = c.stores.size()
 	if list, err := c.stores.snapshots.List(); err == nil && len(list) > 0 {
 		s.SnapshotIndex = list[0].Index
+		if at, ok := snapshotTime(list[0].ID); ok {
+			s.SnapshotAge = time.Since(at)
+		}
 	}
 	s.Commits = c.commits.histogram()
 	if leading {
@@ -99,6 +106,15 @@ func (n *Node) Status() Status {
 	s.Role = n.roleName(c, leading)
 	s.Members = n.members(c, cfg, leading, s.CommitIndex)
 	return s
+}
+
+// snapshotTime reads when a snapshot was begun from its id: term, index and milliseconds, as hashicorp/raft's store on
+// disk names them, and memSnapshots alike.
+func snapshotTime(id string) (time.Time, bool) {
+	_, rest, _ := strings.Cut(id, "-")
+	_, last, ok := strings.Cut(rest, "-")
+	ms, err := strconv.ParseInt(last, 10, 64)
+	return time.UnixMilli(ms), ok && err == nil
 }
 
 func (n *Node) roleName(c *consensus, leading bool) string {
