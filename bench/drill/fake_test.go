@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 // leader, and leases stop while there is none.
 type fake struct {
 	addr, dir, token, fault string
-	file                    *os.File
+	lead, file              *os.File // lead: locked for as long as it is open
 
 	mu      sync.Mutex
 	leading bool
@@ -116,11 +116,12 @@ func (f *fake) serve() {
 // campaign waits for the lead, and then moves time on.
 func (f *fake) campaign() {
 	if f.dir != "" {
-		lead, err := os.OpenFile(filepath.Join(f.dir, "lead"), os.O_CREATE|os.O_RDWR, 0o600)
+		var err error
+		f.lead, err = os.OpenFile(filepath.Join(f.dir, "lead"), os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			panic(err)
 		}
-		if err := syscall.Flock(int(lead.Fd()), syscall.LOCK_EX); err != nil {
+		if err := syscall.Flock(int(f.lead.Fd()), syscall.LOCK_EX); err != nil {
 			panic(err)
 		}
 		if f.file, err = os.OpenFile(filepath.Join(f.dir, "state"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
