@@ -1,0 +1,68 @@
+package raftglue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestInitsAtOnce has operators, and FORM=auto, form clusters at the same moments on different nodes: in the end there
+// is one, or none and nothing in the way of the next try.
+func TestInitsAtOnce(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	formed := 0
+	for round := range 60 {
+		rnd := rand.New(rand.NewPCG(seed, uint64(round)))
+		virtual(t, func(t *testing.T) {
+			w := newWorld(t, 3+2*(round%2))
+			auto := round%3 == 0
+			w.edit = func(_ int, c *Config) {
+				if auto {
+					c.Form = "auto"
+				}
+			}
+			w.startAll()
+			defer w.stopAll()
+			var inits sync.WaitGroup
+			for range 2 + rnd.IntN(2) {
+				slot, at := rnd.IntN(len(w.procs)), time.Duration(rnd.IntN(120))*time.Millisecond
+				inits.Go(func() { // ends with its init
+					wait(at)
+					w.procs[slot].form(1, nil)
+				})
+			}
+			inits.Wait()
+			clusters := w.clusters()
+			if len(clusters) > 1 {
+				t.Fatalf("round %d: clusters %v", round, clusters)
+			}
+			if len(clusters) == 1 {
+				formed++
+			} else if _, err := w.procs[rnd.IntN(len(w.procs))].form(1, nil); err != nil && !auto {
+				t.Fatalf("round %d: nobody has formed a cluster, and the next try: %v", round, err)
+			}
+			w.within(10*time.Second, fmt.Sprintf("round %d: all ready", round), w.allReady)
+			w.mustCommit(time.Second)
+			if got := w.clusters(); len(got) != 1 {
+				t.Fatalf("round %d: clusters %v", round, got)
+			}
+			w.check()
+		})
+	}
+	if formed == 0 {
+		t.Error("never did one of the inits that met succeed")
+	}
+}
+
+func (w *world) clusters() (out map[ClusterID]int) {
+	out = map[ClusterID]int{}
+	for _, p := range w.procs {
+		if c, _, formed := p.Identity(); formed {
+			out[ClusterID(c)]++
+		}
+	}
+	return out
+}
