@@ -30,6 +30,7 @@ func (n *Node) runJoin() {
 	tick := time.NewTicker(min(max(n.cfg.Election/2, 10*time.Millisecond), time.Second))
 	defer tick.Stop()
 	var alone time.Time // since when no leader is known
+	var compared uint64 // the configuration that was compared with CLUSTER
 	for {
 		select {
 		case <-tick.C:
@@ -49,6 +50,10 @@ func (n *Node) runJoin() {
 		if voter {
 			n.ready.voted.Store(true)
 		}
+		if p := fingerprint(c.configuration()); p != compared {
+			compared = p
+			n.compareList(c)
+		}
 		if leader := n.leaderPeer(); leader != "" {
 			alone = time.Time{}
 			n.keepPlace(c, leader, voter)
@@ -62,6 +67,17 @@ func (n *Node) runJoin() {
 			n.joinFromOutside()
 		case time.Since(alone) > 10*n.cfg.Election:
 			n.diagnose(c)
+		}
+	}
+}
+
+// compareList says where CLUSTER, which is only where a node looks for its cluster, has been overtaken by the table of
+// members.
+func (n *Node) compareList(c *consensus) {
+	for _, m := range c.table() {
+		if m.Slot >= len(n.cfg.Members) || n.cfg.Members[m.Slot] != m.Client {
+			n.log.Warn("CLUSTER differs from the table of members, which counts: bring it up to date before the next start",
+				"slot", m.Slot, "table", m.Client)
 		}
 	}
 }
