@@ -24,6 +24,7 @@ type result struct {
 	heals      []time.Duration // heal to first grant
 	rejoins    []time.Duration // start to all ready
 	done       int             // faults made
+	slowest    time.Duration   // longest time in which the whole service gave no answer, or the drill did not run, though the leader stayed
 	unasked    int             // changes of leader in drills whose leader is to stay
 	notes      []string
 	failures   []string
@@ -46,6 +47,13 @@ func (r *result) add(d *drill, h *history.History, report *history.Report, stopp
 	for _, k := range d.kills {
 		if at := firstOn(h, d.hotKey(), k); at > 0 {
 			r.hot = append(r.hot, at)
+		} else {
+			r.notes = append(r.notes, fmt.Sprintf("the hot key was not granted within %v of a kill", hotWithin))
+		}
+	}
+	for _, w := range h.Stalls {
+		if !slices.ContainsFunc(h.Unstable, func(u history.Window) bool { return u.From <= w.To && w.From <= u.To }) {
+			r.slowest = max(r.slowest, w.To-w.From)
 		}
 	}
 	if d.steady {
@@ -58,18 +66,23 @@ func (r *result) add(d *drill, h *history.History, report *history.Report, stopp
 // leader that does not run for its lease of half an election timeout has lost it.
 const overloaded = 2
 
+// loadAverage is that of the last minute; 0 where it is not told.
+func loadAverage() float64 {
+	var load float64
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		fmt.Sscan(string(text), &load)
+	}
+	return load
+}
+
 // changesUnasked judges the changes of leader in a drill whose leader was to stay.
 func (r *result) changesUnasked() {
 	if r.unasked == 0 {
 		return
 	}
 	what := fmt.Sprintf("the leader changed %d times, and nothing was done to it", r.unasked)
-	var load float64
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		fmt.Sscan(string(text), &load)
-	}
-	if load > overloaded*float64(runtime.NumCPU()) {
-		r.notes = append(r.notes, fmt.Sprintf("%s: excused, load %v on %d cores", what, load, runtime.NumCPU()))
+	if load := loadAverage(); load > overloaded*float64(runtime.NumCPU()) {
+		r.notes = append(r.notes, fmt.Sprintf("%s: excused, load %.1f on %d cores", what, load, runtime.NumCPU()))
 		return
 	}
 	r.failures = append(r.failures, what)
@@ -167,6 +180,9 @@ func (d *drill) verdict() bool {
 	for _, n := range r.notes {
 		fmt.Fprintf(&b, "%s\n", n)
 	}
+	if r.slowest > 0 {
+		fmt.Fprintf(&b, "longest silence of service or drill with a leader: %v\n", r.slowest.Round(time.Millisecond))
+	}
 	fmt.Fprintf(&b, "history: %d operations", r.ops)
 	for o, n := range r.outcomes {
 		if n > 0 {
@@ -185,7 +201,8 @@ func (d *drill) verdict() bool {
 	}
 	missed := goals[d.name].missed(r.outages) && !d.lossy
 	if missed {
-		fmt.Fprintf(&b, "GOAL MISSED: p50 %v, p99 %v\n", goals[d.name].p50, goals[d.name].p99)
+		fmt.Fprintf(&b, "GOAL MISSED: p50 %v, p99 %v; load %.1f on %d cores\n", goals[d.name].p50, goals[d.name].p99,
+			loadAverage(), runtime.NumCPU())
 	}
 	ok := r.violations == 0 && len(r.failures) == 0 && !(missed && d.strict)
 	what := "passed"
