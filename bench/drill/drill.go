@@ -58,6 +58,9 @@ var errStall = errors.New("stall")
 // errStop says that the drill was interrupted or its time is over.
 var errStop = errors.New("stopped before its count")
 
+// errBroken says that a rule was broken: what comes after only repeats it.
+var errBroken = errors.New("ended at the first violation")
+
 // drill is one run of one drill.
 type drill struct {
 	*settings
@@ -242,7 +245,7 @@ func (d *drill) over() error {
 		return errStop
 	}
 	if d.result.violations > 0 {
-		return errStop
+		return errBroken
 	}
 	return nil
 }
