@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -44,7 +45,12 @@ type client struct {
 // connect opens a connection without a word.
 func (in *instance) connect(t testing.TB, wire string) net.Conn {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", in.addr[wire], answerLimit)
+	dialer := net.Dialer{Timeout: answerLimit}
+	if in.spread && runtime.GOOS == "linux" { // elsewhere loopback is one address
+		n := endings.Add(1)
+		dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 1, byte(n>>8), byte(n))}
+	}
+	conn, err := dialer.Dial("tcp", in.addr[wire])
 	if err != nil {
 		t.Fatalf("connect to wire %s: %v", wire, err)
 	}

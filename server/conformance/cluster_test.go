@@ -34,6 +34,7 @@ func newFleet(t testing.TB, given ...string) *fleet {
 	for _, m := range members {
 		in, environ := environment(t, append([]string{
 			"BIND=" + m, "CLUSTER=" + strings.Join(members, ","), "FORM=auto", "GRACE=0", "CLIENT_TOKENS=" + goodToken,
+			"ELECTION_MS=1000", // a machine that has other work must not end leaderships
 			fmt.Sprintf("PEER_PORT_OFFSET=%d", peerOffset), "PEER_TOKEN=peer-token-0123456789",
 		}, given...))
 		f.nodes = append(f.nodes, &child{instance: in})
@@ -127,7 +128,7 @@ func (f *fleet) notice(wire string, leader int) []byte {
 // PROTOCOL.md section 6: a node of a cluster that is not formed, followers, and a leader that stops in order.
 func TestFollowersAndHandOver(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "ELECTION_MS=500")
+	f := newFleet(t)
 	f.begin(0)
 	unformed(t, f.nodes[0])
 	f.form()
@@ -255,7 +256,7 @@ func TestLeaderKilled(t *testing.T) {
 // stays and hears of the next leader.
 func TestLossOfLeadership(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "ELECTION_MS=400")
+	f := newFleet(t)
 	f.form()
 	leader := f.leader(0, 1, 2)
 	n := f.nodes[leader]

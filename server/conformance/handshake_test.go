@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,7 @@ func TestTextHandshake(t *testing.T) {
 	a43 := strings.Repeat("A", 43)
 	for _, given := range [][]string{nil, pair, {"CLIENT_TOKENS=" + goodToken + "," + otherToken}, append(pair, "CLIENT_TOKENS="+goodToken+","+otherToken)} {
 		in := start(t, given...)
+		in.spread = true
 		open := in.token == ""
 		rows := []struct {
 			name   string
@@ -78,7 +80,6 @@ func TestTextHandshake(t *testing.T) {
 			{"right for the second token", func(n string) string { return digestOf(otherToken, n) }, true},
 			{"wrong", func(n string) string { return digestOf("a-token", n) }, open},
 			{"of another nonce", func(string) string { return digestOf(goodToken, "AAAAAAAA") }, open},
-			{"one character changed", func(n string) string { d := []byte(digestOf(goodToken, n)); d[0] ^= 1; return string(d) }, open && false},
 			{"another character at the end", func(n string) string { return digestOf(goodToken, n)[:42] + "_" }, open},
 			{"any 43 characters", func(string) string { return a43 }, open},
 			{"42 characters", func(string) string { return a43[1:] }, false},
@@ -93,9 +94,6 @@ func TestTextHandshake(t *testing.T) {
 		}
 		for _, w := range textWires {
 			for _, r := range rows {
-				if r.name == "one character changed" {
-					continue // base64url's neighbour of a character may be none of the alphabet
-				}
 				t.Run(fmt.Sprintf("%s/%s/tls=%v/open=%v", w, r.name, in.tls, open), func(t *testing.T) {
 					conn := in.connect(t, w)
 					b := bufio.NewReader(conn)
@@ -188,7 +186,7 @@ func TestNoncesDiffer(t *testing.T) {
 	t.Parallel()
 	in := common(t, false)
 	seen := map[string]bool{}
-	for range 200 {
+	for range 40 {
 		for _, w := range []string{"v1", "3"} {
 			conn := in.connect(t, w)
 			b := bufio.NewReader(conn)
@@ -357,6 +355,9 @@ func TestTheOldestUnauthenticatedMakesRoom(t *testing.T) {
 // 1.8: from the 11th wrong digest of an address within a minute its next challenges come 0.5 s late, doubling; other
 // addresses and open servers are not touched.
 func TestWrongDigestsHoldChallengesBack(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("loopback has one address here, and the test needs three")
+	}
 	t.Parallel()
 	in := start(t, "CLIENT_TOKENS="+goodToken)
 	from := func(local string) (net.Conn, time.Duration) {

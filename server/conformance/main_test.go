@@ -54,6 +54,8 @@ type instance struct {
 	tls   bool
 	token string // what clients authenticate with if they are not told otherwise
 	srv   *server.Server
+	// spread has every client come from an address of its own, so that wrong digests hold nobody else back.
+	spread bool
 	// fingerprint is a cluster's, which clients of wire 3 sign.
 	fingerprint [32]byte
 	log         *logBuffer
