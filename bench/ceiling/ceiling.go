@@ -29,11 +29,12 @@ const batch = 64
 
 // Options are those of the product's loops that a fair reference shares.
 type Options struct {
-	Addr       string // IP:port
-	Token      []byte // client token; empty: any well-formed answer is right
-	Loops      int    // event loops; GOMAXPROCS is set to the cores and as many
-	ReadBuffer int    // bytes, one buffer a loop
-	SendBuffer int    // bytes, SO_SNDBUF
+	Addr       string     // IP:port
+	Token      []byte     // client token; empty: any well-formed answer is right
+	Loops      int        // event loops; GOMAXPROCS is set to the cores and as many
+	ReadBuffer int        // bytes, one buffer a loop
+	SendBuffer int        // bytes, SO_SNDBUF
+	Wire       codec.Wire // nil: V1
 }
 
 // Run serves until ctx ends. It sets GOMAXPROCS for the process.
@@ -42,7 +43,10 @@ func Run(ctx context.Context, o Options) error {
 		return errors.New("ceiling: no loops")
 	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + o.Loops)
-	s := &server{token: o.Token, loops: make(map[gnet.EventLoop]*loop, o.Loops), booted: make(chan gnet.Engine, 1)}
+	if o.Wire == nil {
+		o.Wire = codec.V1
+	}
+	s := &server{wire: o.Wire, token: o.Token, loops: make(map[gnet.EventLoop]*loop, o.Loops), booted: make(chan gnet.Engine, 1)}
 	ended := make(chan error, 1) // one result, which nobody may wait for
 	go func() {                  // ends when the engine is stopped below, or fails
 		ended <- gnet.Run(s, "tcp://"+o.Addr, gnet.WithNumEventLoop(o.Loops), gnet.WithReusePort(true), gnet.WithReuseAddr(true),
@@ -66,6 +70,7 @@ func Run(ctx context.Context, o Options) error {
 
 type server struct {
 	gnet.BuiltinEventEngine
+	wire   codec.Wire
 	token  []byte
 	booted chan gnet.Engine // filled once
 	nonces atomic.Uint64
@@ -114,8 +119,10 @@ func (s *server) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	}
 	binary.BigEndian.PutUint64(nonce[:], binary.BigEndian.Uint64(nonce[:])^s.nonces.Add(1))
 	copy(ss.greeting.Nonce48[:], nonce[2:])
+	copy(ss.greeting.Nonce128[:], nonce[:])
+	ss.greeting.Slot, ss.greeting.Fingerprint = 255, codec.SingleFingerprint()
 	c.SetContext(ss)
-	return codec.V1.AppendGreeting(nil, &ss.greeting), gnet.None
+	return s.wire.AppendGreeting(nil, &ss.greeting), gnet.None
 }
 
 func (s *server) OnTraffic(c gnet.Conn) gnet.Action {
@@ -149,29 +156,33 @@ func (s *server) OnTraffic(c gnet.Conn) gnet.Action {
 // take serves the whole lines and frames in buf, or only the first, and says how many bytes they took.
 func (s *server) take(c gnet.Conn, ss *session, buf []byte, first bool) (used int, action gnet.Action) {
 	if !ss.authenticated {
-		answer, n, err := codec.V1.DecodeAnswer(buf)
+		answer, n, err := s.wire.DecodeAnswer(buf)
 		if err == nil && n == 0 {
 			return 0, gnet.None
 		}
 		if err != nil || !s.right(ss, answer) {
-			c.Write(codec.V1.AppendRefused(nil))
+			c.Write(s.wire.AppendRefused(nil))
 			return 0, gnet.Close
 		}
-		if ss.authenticated = true; first {
+		ss.authenticated = true
+		if accepted := s.wire.AppendAccepted(nil); len(accepted) > 0 {
+			c.Write(accepted)
+		}
+		if first {
 			return n, gnet.None
 		}
 		used = n
 	}
 	l := ss.loop
 	for due := 0; ; due++ {
-		n, err := codec.V1.Decode(buf[used:], &l.request)
+		n, err := s.wire.Decode(buf[used:], &l.request)
 		if err != nil {
-			l.out = codec.V1.AppendFault(l.out, err.(*codec.FrameError).Reason)
+			l.out = s.wire.AppendFault(l.out, err.(*codec.FrameError).Reason)
 			action = gnet.Close
 		}
 		if n > 0 {
 			used += n
-			l.answer()
+			l.answer(s.wire)
 		}
 		if n == 0 || due == batch-1 || first {
 			if len(l.out) > 0 {
@@ -187,7 +198,7 @@ func (s *server) take(c gnet.Conn, ss *session, buf []byte, first bool) (used in
 }
 
 // answer appends the reply to the decoded request.
-func (l *loop) answer() {
+func (l *loop) answer(wire codec.Wire) {
 	r := &l.reply
 	switch l.request.Op {
 	case codec.Acquire:
@@ -198,12 +209,12 @@ func (l *loop) answer() {
 	default:
 		return
 	}
-	l.out, _ = codec.V1.AppendReply(l.out, r)
+	l.out, _ = wire.AppendReply(l.out, r)
 }
 
 func (s *server) right(ss *session, answer []byte) bool {
 	if len(s.token) == 0 {
 		return true
 	}
-	return subtle.ConstantTimeCompare(answer, codec.V1.AppendAnswer(nil, s.token, &ss.greeting)) == 1
+	return subtle.ConstantTimeCompare(answer, s.wire.AppendAnswer(nil, s.token, &ss.greeting)) == 1
 }
