@@ -20,7 +20,8 @@ from stage import HERE, TOKEN, Trouble, plain, run
 PORTS = (5225, 5226, 5227)
 ADDRS = ",".join("127.0.0.1:%d" % port for port in PORTS)
 WIRES = {"0.1.0": "0.1", "0.3.0": "0.3", "0.4.0": "3"}
-# All 40,000 acquires of 0.1.0's bench wait at once, and its wire has no busy that the client could wait out.
+# The benches of 0.1.0 and 0.3.0 let 40,000 acquires wait at once. 0.1 has no busy that its client could wait out; 0.3's client
+# tries again and again, and on a busy machine not all are through within the 30 s that the test allows.
 ROOM = {"MAX_WAITERS": "16384", "MAX_TOTAL_WAITERS": "65536"}
 DOWN = 2        # seconds that a killed node stays away
 BETWEEN = 6     # seconds between two kills
@@ -118,7 +119,7 @@ def single(a, wanted, packages, tally):
                 tests = Tests(packages, version)
                 tests.build(test)
                 # BIND is 5225 by default, which is the port of the wire under test here.
-                settings = {"BIND": "", setting: "127.0.0.1:5225", **(ROOM if version == "0.1.0" and filter_ else {})}
+                settings = {"BIND": "", setting: "127.0.0.1:5225", **(ROOM if version != "0.4.0" and filter_ else {})}
                 with daemon(a.server, settings, 5225):
                     verdict(tally, name, *ended(tests.start(test, filter_), 120))
             except (Trouble, OSError) as e:
