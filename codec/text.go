@@ -65,7 +65,7 @@ func (text) AppendFault(dst []byte, reason Reason) []byte { return appendError(d
 
 // appendDigest appends the answer to a challenge, whose nonce is hashed as it stands.
 func appendDigest(dst, token, nonce []byte) []byte {
-	// A token has at most 256 bytes (CONFIG.md): no allocation.
+	// A token has at most 256 bytes (OPERATIONS.md): no allocation.
 	var room [256 + nonceChars]byte
 	sum := sha256.Sum256(append(append(room[:0], token...), nonce...))
 	return base64.RawURLEncoding.AppendEncode(dst, sum[:])

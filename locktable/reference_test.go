@@ -8,7 +8,7 @@ import (
 	"github.com/ticketing-go/ticketing/locktable"
 )
 
-// The reference: the rules of PROTOCOL.md section 3, WIRES.md and DESIGN.md's rules of the log with slices and linear
+// The reference: the rules of PROTOCOL.md section 3, WIRES.md and ARCHITECTURE.md's rules of the log with slices and linear
 // scans. This file has what entries change; reference_lead_test.go what only a leader has.
 
 type refGrant struct {

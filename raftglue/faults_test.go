@@ -19,7 +19,7 @@ func (w *world) isolate(slot int) {
 	}
 }
 
-// amnesia is the scenario of RELIABILITY.md, finding 1: a follower lags, the leader is cut off with a record that the
+// amnesia is the scenario of CLUSTER.md, nodes and identity: a follower lags, the leader is cut off with a record that the
 // other follower has acknowledged, and that one starts anew, empty, on its old address. It says whether the two then
 // have a leader of their own, who knows nothing of the record.
 func amnesia(t *testing.T, edit func(int, *Config)) (twoLeaders bool) {

@@ -87,7 +87,7 @@ func btoi(b bool) int {
 }
 
 // transport is Raft's own network transport with a note of who acknowledged what. Every AppendEntries comes by here,
-// since pipelining is off (one request at a time to a peer measured fastest, ENGINEERING.md B).
+// since pipelining is off (one request at a time to a peer measured fastest).
 type transport struct {
 	*raft.NetworkTransport
 	heard *heard

@@ -8,7 +8,7 @@ import (
 
 // Role is what a node is to its clients.
 type Role struct {
-	// Leading: this node leads. It serves when the start entry of its stint has been applied (DESIGN.md, rule 4).
+	// Leading: this node leads. It serves when the start entry of its stint has been applied (ARCHITECTURE.md, rules of the log, 4).
 	Leading bool
 	// Active: this node has a vote under its own incarnation. One that is not answers clients with not_active.
 	Active bool

@@ -15,8 +15,7 @@ import (
 // drainMost is how many requests of one loop are taken before the other loops, commits and deadlines have their turn.
 const drainMost = 256
 
-// Records: what one entry holds at most is one drain, and eight may be on their way at once (ENGINEERING part B: more gain
-// nothing).
+// Records: one holds a drain at most, and eight may be on their way at once; more were measured to gain nothing.
 const (
 	maxRecords = 8
 	maxEntries = 256

@@ -209,7 +209,7 @@ func readConfig(path string) (values, upstream map[string]given, err error) {
 }
 
 // upstreamNames are the names that the upstream daemon 0.3 is started with and that are not settings of ours
-// (CONFIG.md, drop-in).
+// (OPERATIONS.md, drop-in).
 var upstreamNames = []string{
 	"socket_bind", "server_port", "cluster_self", "cluster_peers", "cluster_heartbeat_ms", "cluster_election_timeout_ms", "debug_mode",
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -270,7 +271,7 @@ func TestLossOfLeadership(t *testing.T) {
 	eventually(t, answerLimit, "four waiters", func() bool { return n.metric(t, "ticketing_waiters") == 4 })
 	for i, other := range f.nodes {
 		if i != leader {
-			other.signal(t, syscall.SIGSTOP)
+			other.halt(t)
 		}
 	}
 	for _, w := range wires {
@@ -309,6 +310,20 @@ func TestLossOfLeadership(t *testing.T) {
 		d.send(d.wire.AppendAcquire(nil, 6, 0, 9, []byte("k"+w)))
 		d.want(refused("v1", 'T', 6, "k"+w))
 	}
+}
+
+// halt stops the process by SIGSTOP, and waits until it stands still: it might commit something until then.
+func (c *child) halt(t testing.TB) {
+	t.Helper()
+	c.signal(t, syscall.SIGSTOP)
+	eventually(t, answerLimit, "the process stands still", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+		if os.IsNotExist(err) {
+			return true // no /proc here: it has to be believed
+		}
+		_, state, _ := strings.Cut(string(b), ") ")
+		return strings.HasPrefix(state, "T")
+	})
 }
 
 // lost checks what a queued and a proposed acquire get from a leader that leads no more.

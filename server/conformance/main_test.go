@@ -1,9 +1,10 @@
 // Package conformance holds the server against the pages of its protocol: it decides whether what comes over a socket is
-// what PROTOCOL.md, WIRES.md and CONFIG.md say, line by line, and refuses to know how the server does it. Servers run in
+// what PROTOCOL.md, WIRES.md and OPERATIONS.md say, line by line, and refuses to know how the server does it. Servers run in
 // the test's process where settings are enough, and as child processes where signals, exit codes and limits matter.
 package conformance
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -139,16 +140,22 @@ func environment(t testing.TB, given []string) (in *instance, environ []string) 
 // launch starts a server in this process.
 func launch(t testing.TB, given ...string) *instance {
 	t.Helper()
-	in, environ := environment(t, given)
-	settings, _, err := server.Load(nil, environ)
-	if err != nil {
-		t.Fatalf("settings %q: %v", given, err)
+	for try := 1; ; try++ {
+		in, environ := environment(t, given)
+		settings, _, err := server.Load(nil, environ)
+		if err != nil {
+			t.Fatalf("settings %q: %v", given, err)
+		}
+		in.log = &logBuffer{}
+		in.srv, err = server.Start(settings, slog.New(slog.NewTextHandler(in.log, nil)))
+		var taken *server.PortInUseError
+		switch {
+		case err == nil:
+			return in
+		case !errors.As(err, &taken) || try == 5: // another process may have been quicker
+			t.Fatalf("start with %q: %v", given, err)
+		}
 	}
-	in.log = &logBuffer{}
-	if in.srv, err = server.Start(settings, slog.New(slog.NewTextHandler(in.log, nil))); err != nil {
-		t.Fatalf("start with %q: %v", given, err)
-	}
-	return in
 }
 
 // start is launch for one test.

@@ -89,7 +89,7 @@ func (c *child) exits(t testing.TB, limit time.Duration) int {
 	}
 }
 
-// CONFIG.md: exit codes, and one line on standard error that names what is wrong and never a secret.
+// OPERATIONS.md: exit codes, and one line on standard error that names what is wrong and never a secret.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

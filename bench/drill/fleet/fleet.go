@@ -1,5 +1,5 @@
 // Package fleet starts, stops, kills and pauses the processes of a service under drill: one node, or the members of a
-// cluster on loopback or in network namespaces. It decides which settings they get (CONFIG.md) and when they count as
+// cluster on loopback or in network namespaces. It decides which settings they get (OPERATIONS.md) and when they count as
 // ready; it refuses to know what clients say to them. It ends no process that it has not started. A Fleet belongs to one
 // goroutine; Node.Number may be read by any.
 package fleet
