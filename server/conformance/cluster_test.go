@@ -47,10 +47,6 @@ func newFleet(t testing.TB, given ...string) *fleet {
 func (f *fleet) begin(i int) {
 	f.t.Helper()
 	f.nodes[i].begin(f.t, f.environs[i])
-	eventually(f.t, formLimit, "node answers", func() bool {
-		code, _ := f.nodes[i].page("/healthz")
-		return code == 200
-	})
 }
 
 // form starts all members and waits until they are ready.

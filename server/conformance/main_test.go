@@ -81,10 +81,10 @@ func (l *logBuffer) String() string {
 }
 
 // The ports of this process lie below those that the system gives to outgoing connections, and start at a place of their
-// own, since other test processes may run at the same time.
+// own, far from that of the next process, since other test processes may run at the same time.
 var nextPort atomic.Int64
 
-func init() { nextPort.Store(int64(10000 + os.Getpid()%9000)) }
+func init() { nextPort.Store(int64(os.Getpid()) * 7919 % 20000) }
 
 // freePort finds a port of loopback that nobody listens on, and on port+offset neither.
 func freePort(t testing.TB, offset int) int {
