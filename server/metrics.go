@@ -124,6 +124,7 @@ var metrics = []metric{
 	{"raft_log_entries", nil, "Entries kept in the log."},
 	{"raft_log_bytes", nil, "Their size."},
 	{"raft_entries_since_snapshot", nil, "Entries applied since the last snapshot."},
+	{"raft_snapshot_age_seconds", nil, "Age of the newest snapshot kept here; -1: none."},
 	{"raft_elections_won_total", nil, "Elections that this node has won."},
 	{"raft_records_in_flight", nil, "Records proposed here and not resolved."},
 	{"raft_commit_duration_seconds", nil, "From the proposal of a record to its application."},

@@ -199,6 +199,7 @@ func (p page) cluster(s *Snapshot) {
 	p.gauge("raft_last_index", float64(c.LastIndex))
 	p.gauge("raft_log_entries", float64(c.LogEntries))
 	p.gauge("raft_log_bytes", float64(c.LogBytes))
+	p.gauge("raft_snapshot_age_seconds", max(c.SnapshotAge.Seconds(), -1))
 	p.gauge("raft_entries_since_snapshot", float64(c.AppliedIndex-min(c.SnapshotIndex, c.AppliedIndex)))
 	p.counter("raft_elections_won_total", float64(c.Elections))
 	p.gauge("raft_records_in_flight", float64(c.RecordsInFlight))
