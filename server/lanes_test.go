@@ -104,28 +104,36 @@ func TestTimeoutsDueTogetherAllArrive(t *testing.T) {
 	})
 }
 
-// A loop that was told that there is no room is kicked as soon as there is.
+// A loop that was told that there is no room is kicked as soon as there is, even if no reply makes it look.
 func TestStarvedLoopIsKicked(t *testing.T) {
 	d := newDesk(t, deskSizes{loops: 1, requests: 4, replies: 16})
 	s := eventloop.NewSessionID(0, 0, 1)
-	d.a.turn.Lock() // nothing is decided
-	l := &simLoop{d: d}
-	for i := range uint64(5) {
-		l.todo = append(l.todo, releaseOf(s, i, 1<<40, "k"))
+	d.run()
+	l := &simLoop{d: d, todo: []offer{acquireOf(s, 1, "k", 0, time.Hour)}}
+	l.must(1)
+	d.a.turn.Lock()            // nothing is decided
+	for i := range uint64(5) { // all of them will wait, and are not answered
+		l.todo = append(l.todo, acquireOf(s, 2+i, "k", time.Hour, time.Hour))
 	}
 	l.offerAll()
-	if len(l.todo) != 1 {
-		d.a.turn.Unlock()
-		t.Fatalf("%d requests not taken by a ring of 4, want 1", len(l.todo))
-	}
+	waiting := len(l.todo)
 	select {
 	case <-d.kicks[0]:
 		t.Error("kicked before there is room")
 	default:
 	}
 	d.a.turn.Unlock()
-	d.run()
-	l.must(5)
+	if waiting != 1 {
+		t.Fatalf("%d requests not taken by a ring of 4, want 1", waiting)
+	}
+	select {
+	case <-d.kicks[0]:
+	case <-time.After(wakeLimit):
+		t.Fatalf("not kicked within %v", wakeLimit)
+	}
+	if l.offerAll(); len(l.todo) > 0 {
+		t.Error("kicked without room")
+	}
 }
 
 // Control messages are never lost and never overtaken by requests behind them.

@@ -5,11 +5,14 @@ import "testing"
 // PROTOCOL.md section 3, the table of requests and key states, and section 4: on every wire as far as it can ask.
 func TestRequestsAndKeyStates(t *testing.T) {
 	t.Parallel()
-	each(t, wires, []scene{
-		{"a free key is granted", `
+	each(t, wires, keyStates)
+}
+
+var keyStates = []scene{
+	{"a free key is granted", `
 			a > A 1 5 5 k
 			a < A 1 $x k`},
-		{"tokens rise over all keys", `
+	{"tokens rise over all keys", `
 			a > A 1 5 5 k
 			a < A 1 $x k
 			a > A 2 5 5 l
@@ -18,7 +21,7 @@ func TestRequestsAndKeyStates(t *testing.T) {
 			a < R 3 $x k
 			a > A 4 5 5 k
 			a < A 4 $z k`},
-		{"a held key queues and is handed over in the order of arrival", `
+	{"a held key queues and is handed over in the order of arrival", `
 			a > A 1 9 9 k
 			a < A 1 $a k
 			b > A 2 9 9 k
@@ -37,21 +40,21 @@ func TestRequestsAndKeyStates(t *testing.T) {
 			c > R 7 $c k
 			c < R 7 $c k
 			b < A 4 $d k`},
-		{"a holder is not recognised", `
+	{"a holder is not recognised", `
 			a > A 1 9 9 k
 			a < A 1 $a k
 			a > A 2 1 9 k
 			clock
 			a < T 2 k in 0 1.1
 			a sync`},
-		{"releasing a key that is free", `
+	{"releasing a key that is free", `
 			a > A 1 9 9 k
 			a < A 1 $x k
 			a > R 2 $x k
 			a < R 2 $x k
 			a > R 3 $x k
 			a < N 3 $x k`},
-		{"a wait that runs out leaves the queue", `
+	{"a wait that runs out leaves the queue", `
 			a > A 1 9 9 k
 			a < A 1 $a k
 			b > A 2 1 9 k
@@ -62,7 +65,7 @@ func TestRequestsAndKeyStates(t *testing.T) {
 			a < R 4 $a k
 			c < A 3 $c k
 			b sync`},
-		{"a connection that ends takes its waiters along", `
+	{"a connection that ends takes its waiters along", `
 			a > A 1 9 9 k
 			a < A 1 $a k
 			b > A 2 9 9 k
@@ -74,18 +77,18 @@ func TestRequestsAndKeyStates(t *testing.T) {
 			a > R 4 $a k
 			a < R 4 $a k
 			c < A 3 $c k`},
-		{"a connection that ends keeps its locks until the lease ends", `
+	{"a connection that ends keeps its locks until the lease ends", `
 			a > A 1 9 2 k
 			clock
 			a < A 1 $a k
 			a > cut
 			b > A 2 9 9 k
 			b < A 2 $b k in 1.98 2.06`},
-		{"a keep-alive frame asks for nothing", `
+	{"a keep-alive frame asks for nothing", `
 			z > A 1 9 9 k
 			z < A 1 $a k
 			z sync`},
-		{"many acquires of one connection for one key are granted in their order", `
+	{"many acquires of one connection for one key are granted in their order", `
 			a > A 1 9 9 k
 			a < A 1 $a k
 			a > A 2 9 9 k
@@ -100,7 +103,6 @@ func TestRequestsAndKeyStates(t *testing.T) {
 			a > R 7 $c k
 			a < R 7 $c k
 			a < A 4 $d k`},
-	})
 }
 
 // The rows that need a wait of 0 as one attempt.
@@ -195,8 +197,11 @@ func TestReleaseByToken(t *testing.T) {
 // One set of locks and one token counter for all wires, WIRES.md section 1.
 func TestWiresShareTheirLocks(t *testing.T) {
 	t.Parallel()
-	each(t, []string{"v1"}, []scene{
-		{"a holder on one wire is a holder on all", `
+	each(t, []string{"v1"}, sharedLocks)
+}
+
+var sharedLocks = []scene{
+	{"a holder on one wire is a holder on all", `
 			a = v1
 			b = 3
 			c = 0.3
@@ -222,7 +227,7 @@ func TestWiresShareTheirLocks(t *testing.T) {
 			d < A 4 $d k
 			a > R 9 $d k
 			a < R 9 $d k`},
-		{"a set of two is not released by v1 and 0.3", `
+	{"a set of two is not released by v1 and 0.3", `
 			a = 3
 			b = 0.3
 			a > S 1 0 20 k l
@@ -233,13 +238,13 @@ func TestWiresShareTheirLocks(t *testing.T) {
 			b < N 3 $s k
 			a > G 4 $s k l
 			a < G 4 $s`},
-		{"a set of one is a single lock", `
+	{"a set of one is a single lock", `
 			a = 3
 			a > S 1 0 20 k
 			a < S 1 $s
 			v > R 2 $s k
 			v < R 2 $s k`},
-		{"behind a waiting set queues who comes later, over any wire", `
+	{"behind a waiting set queues who comes later, over any wire", `
 			s = 3
 			o = 0.1
 			v > A 1 9 20 k
@@ -262,5 +267,4 @@ func TestWiresShareTheirLocks(t *testing.T) {
 			w > R 8 $w l
 			w < R 8 $w l
 			o < A 5 $o l`},
-	})
 }

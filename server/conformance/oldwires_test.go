@@ -5,8 +5,11 @@ import "testing"
 // WIRES.md section 4: every row of the table of an acquire whose key and owner were seen before.
 func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 	t.Parallel()
-	each(t, []string{"0.3"}, []scene{
-		{"holds the key: the same token, on any connection, and the lease is not renewed", `
+	each(t, []string{"0.3"}, sameOwner)
+}
+
+var sameOwner = []scene{
+	{"holds the key: the same token, on any connection, and the lease is not renewed", `
 			a > A 7 9 2 k
 			clock
 			a < A 7 $a k
@@ -16,7 +19,7 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			a < A 7 $a k
 			c > A 8 30 9 k
 			c < A 8 $c k in 1.98 2.06`},
-		{"released: a new acquire", `
+	{"released: a new acquire", `
 			a > A 7 9 9 k
 			a < A 7 $a k
 			a > R 0 $a k
@@ -25,14 +28,14 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			b < A 7 $b k
 			b > R 0 $a k
 			b < N 0 $a k`},
-		{"expired: a new acquire", `
+	{"expired: a new acquire", `
 			a > A 7 9 1 k
 			a < A 7 $a k
 			c > A 8 9 1 k
 			c < A 8 $c k
 			a > A 7 9 9 k
 			a < A 7 $b k`},
-		{"timed out: a new acquire", `
+	{"timed out: a new acquire", `
 			a > A 1 9 30 k
 			a < A 1 $a k
 			b > A 7 1 9 k
@@ -42,7 +45,7 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			a > R 0 $a k
 			a < R 0 $a k
 			b < A 7 $b k`},
-		{"waits: the copy has no place of its own, and both are answered", `
+	{"waits: the copy has no place of its own, and both are answered", `
 			a > A 1 9 30 k
 			a < A 1 $a k
 			b > A 7 20 9 k
@@ -59,7 +62,7 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			d < R 0 $b k
 			c < A 8 $c k
 			b sync`},
-		{"waits: leaves the queue only when its last connection has ended", `
+	{"waits: leaves the queue only when its last connection has ended", `
 			a > A 1 9 30 k
 			a < A 1 $a k
 			b > A 7 20 9 k
@@ -72,7 +75,7 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			a > R 0 $a k
 			a < R 0 $a k
 			d < A 7 $b k`},
-		{"waits: when all have ended the place is lost", `
+	{"waits: when all have ended the place is lost", `
 			a > A 1 9 30 k
 			a < A 1 $a k
 			b > A 7 20 9 k
@@ -86,7 +89,7 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			a > R 0 $a k
 			a < R 0 $a k
 			e < A 8 $e k`},
-		{"waits: lease and wait are those of the newest copy", `
+	{"waits: lease and wait are those of the newest copy", `
 			a > A 1 9 30 k
 			a < A 1 $a k
 			b > A 7 60 9 k
@@ -99,7 +102,7 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			a > R 0 $a k
 			a < R 0 $a k
 			b sync`},
-		{"waits: the newest copy may wait longer", `
+	{"waits: the newest copy may wait longer", `
 			a > A 1 9 30 k
 			a < A 1 $a k
 			b > A 7 1 9 k
@@ -108,7 +111,7 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			d > A 7 3 9 k
 			d < T 7 k in 3 3.05
 			b < T 7 k`},
-		{"the lease of the newest copy", `
+	{"the lease of the newest copy", `
 			a > A 1 9 30 k
 			a < A 1 $a k
 			b > A 7 20 30 k
@@ -122,7 +125,7 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			a < R 0 $a k
 			b < A 7 $b k
 			c < A 8 $c k in 1 1.06`},
-		{"owner 0 is nobody", `
+	{"owner 0 is nobody", `
 			a > A 0 9 30 k
 			a < A 0 $a k
 			b > A 0 1 9 k
@@ -137,12 +140,12 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			c > R 0 $c k
 			c < R 0 $c k
 			c < A 0 $d k`},
-		{"another key is another acquire", `
+	{"another key is another acquire", `
 			a > A 7 9 30 k
 			a < A 7 $a k
 			a > A 7 9 30 l
 			a < A 7 $b l`},
-		{"v1's owners are never matched", `
+	{"v1's owners are never matched", `
 			v = v1
 			v > A 7 0 30 k
 			v < A 7 $v k
@@ -161,13 +164,12 @@ func TestOneAcquirePerOwnerAndKey(t *testing.T) {
 			v < R 7 $v k
 			w < A 9 $w k
 			a sync`},
-		{"released before the copy comes, in one write", `
+	{"released before the copy comes, in one write", `
 			a > A 7 9 30 k
 			a < A 7 $a k
 			a > R 0 $a k
 			a > A 7 9 30 k
 			a < { R 0 $a k ; A 7 $b k }`},
-	})
 }
 
 // WIRES.md section 5.2: the answers to one connection's acquires of one key come in the order of the acquires.
@@ -233,22 +235,25 @@ func TestAnswersInOrder(t *testing.T) {
 // WIRES.md section 5.3: release by key.
 func TestReleaseByKey(t *testing.T) {
 	t.Parallel()
-	each(t, []string{"0.1"}, []scene{
-		{"on the connection of the grant", `
+	each(t, []string{"0.1"}, byKey)
+}
+
+var byKey = []scene{
+	{"on the connection of the grant", `
 			a > A 0 9 9 k
 			a < A 0 $a k
 			a > R 0 0 k
 			a < R 0 0 k
 			a > R 0 0 k
 			a < N 0 0 k`},
-		{"on another connection while that one lives", `
+	{"on another connection while that one lives", `
 			a > A 0 9 9 k
 			a < A 0 $a k
 			b > R 0 0 k
 			b < N 0 0 k
 			a > R 0 0 k
 			a < R 0 0 k`},
-		{"on another connection when that one has ended", `
+	{"on another connection when that one has ended", `
 			a > A 0 9 9 k
 			a < A 0 $a k
 			a > "X"
@@ -260,7 +265,7 @@ func TestReleaseByKey(t *testing.T) {
 			c > R 0 0 k
 			c < R 0 0 k
 			b < A 0 $b k`},
-		{"a holder of another wire", `
+	{"a holder of another wire", `
 			v = v1
 			x = 3
 			y = 0.3
@@ -277,7 +282,7 @@ func TestReleaseByKey(t *testing.T) {
 			a < N 0 0 l
 			a > R 0 0 m
 			a < N 0 0 m`},
-		{"a late release misses a holder whose connection lives", `
+	{"a late release misses a holder whose connection lives", `
 			a > A 0 9 1 k
 			a < A 0 $a k
 			b > A 0 9 9 k
@@ -286,20 +291,19 @@ func TestReleaseByKey(t *testing.T) {
 			a < N 0 0 k
 			b > R 0 0 k
 			b < R 0 0 k`},
-		{"v1 releases by token what 0.1 got", `
+	{"v1 releases by token what 0.1 got", `
 			v = v1
 			a > A 0 9 9 k
 			a < A 0 $a k
 			v > R 0 $a k
 			v < R 0 $a k`},
-		{"a key that nobody holds", `
+	{"a key that nobody holds", `
 			a > R 0 0 k
 			a < N 0 0 k`},
-		{"acquire and release of one write keep their order", `
+	{"acquire and release of one write keep their order", `
 			a > A 0 9 9 k
 			a > R 0 0 k
 			a > A 0 9 9 k
 			a > R 0 0 k
 			a < { A 0 $a k ; R 0 0 k ; A 0 $b k ; R 0 0 k }`},
-	})
 }

@@ -91,27 +91,15 @@ func (c *child) exits(t testing.TB, limit time.Duration) int {
 	}
 }
 
-// OPERATIONS.md: exit codes, and one line on standard error that names what is wrong and never a secret.
-func TestStartErrors(t *testing.T) {
-	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { taken.Close() }) // after the subtests, which go on behind this function
-	running := start(t)
-	dir := t.TempDir()
-	pair := writePair(t, dir, "x")
-	missing := filepath.Join(dir, "missing")
-	file := func(name, content string) string {
-		replace(t, filepath.Join(dir, name), []byte(content))
-		return filepath.Join(dir, name)
-	}
-	for _, c := range []struct {
-		given []string
-		code  int
-		want  []string
-	}{
+type startError struct {
+	given []string
+	code  int
+	want  []string // in the line
+}
+
+// startErrors are bad settings (2) and what else stops a start (1).
+func startErrors(missing, taken string, running *instance, pair []string, file func(name, content string) string) []startError {
+	return []startError{
 		{[]string{"MAX_CONNECTIONS=0"}, 2, []string{"MAX_CONNECTIONS", `"0"`, "8192"}},
 		{[]string{"MAX_CONNECTIONS=8193"}, 2, []string{"MAX_CONNECTIONS", "8193", "8192"}},
 		{[]string{"MAX_WAITERS=0"}, 2, []string{"MAX_WAITERS", "16384"}},
@@ -136,9 +124,9 @@ func TestStartErrors(t *testing.T) {
 		{[]string{"CLIENT_TOKENS=hunter2" + strings.Repeat("x", 250)}, 2, []string{"CLIENT_TOKENS", "256"}},
 		{[]string{"CLIENT_TOKENS_FILE=" + missing}, 1, []string{"CLIENT_TOKENS_FILE", "no such file"}},
 		{[]string{"CLUSTER=127.0.0.1:1,127.0.0.1:2"}, 2, []string{"CLUSTER", "3 or 5"}},
-		{[]string{"BIND=" + taken.Addr().String()}, 1, []string{"port in use", taken.Addr().String()}},
-		{[]string{"LISTEN_0_3=" + taken.Addr().String()}, 1, []string{"port in use", taken.Addr().String()}},
-		{[]string{"ADMIN_BIND=" + taken.Addr().String()}, 1, []string{"port in use", taken.Addr().String()}},
+		{[]string{"BIND=" + taken}, 1, []string{"port in use", taken}},
+		{[]string{"LISTEN_0_3=" + taken}, 1, []string{"port in use", taken}},
+		{[]string{"ADMIN_BIND=" + taken}, 1, []string{"port in use", taken}},
 		{[]string{"BIND=" + running.addr["v1"]}, 1, []string{"port in use", running.addr["v1"]}},
 		{[]string{"LISTEN_V3=" + running.addr["0.1"]}, 1, []string{"port in use", running.addr["0.1"]}},
 		{[]string{"BIND=192.0.2.1:5225", "CLIENT_TOKENS=" + goodToken}, 1, []string{"192.0.2.1:5225"}},
@@ -147,7 +135,26 @@ func TestStartErrors(t *testing.T) {
 		{[]string{"DATA_DIR=" + file("a file", "x")}, 1, []string{"a file"}},
 		{[]string{"cluster_self=127.0.0.1:1", "ADVERTISE=127.0.0.1:2"}, 2, []string{"ADVERTISE"}},
 		{[]string{"MAX_KEYS=5", "max_keys=6"}, 2, []string{"max_keys"}},
-	} {
+	}
+}
+
+// OPERATIONS.md: exit codes, and one line on standard error that names what is wrong and never a secret.
+func TestStartErrors(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { taken.Close() }) // after the subtests, which go on behind this function
+	running := start(t)
+	dir := t.TempDir()
+	pair := writePair(t, dir, "x")
+	missing := filepath.Join(dir, "missing")
+	file := func(name, content string) string {
+		replace(t, filepath.Join(dir, name), []byte(content))
+		return filepath.Join(dir, name)
+	}
+	for _, c := range startErrors(missing, taken.Addr().String(), running, pair, file) {
 		t.Run(strings.Join(c.given, " ")[:min(60, len(strings.Join(c.given, " ")))], func(t *testing.T) {
 			t.Parallel()
 			_, environ := environment(t, c.given)

@@ -9,12 +9,13 @@ import (
 // WIRES.md section 2 over section 3's frames: sets are granted whole, first come, first served.
 func TestKeySets(t *testing.T) {
 	t.Parallel()
-	sixteen := ""
-	for i := range 16 {
-		sixteen += fmt.Sprintf(" k%02d", i)
-	}
-	each(t, []string{"3"}, []scene{
-		{"granted as a whole under one token", `
+	each(t, []string{"3"}, keySets)
+}
+
+const sixteen = " k00 k01 k02 k03 k04 k05 k06 k07 k08 k09 k10 k11 k12 k13 k14 k15"
+
+var keySets = []scene{
+	{"granted as a whole under one token", `
 			a > S 1 0 9 a b c
 			a < S 1 $s
 			b > A 2 0 9 a
@@ -29,7 +30,7 @@ func TestKeySets(t *testing.T) {
 			a < G 6 $s
 			b > S 7 0 9 a b
 			b < S 7 $t`},
-		{"sixteen keys", `
+	{"sixteen keys", `
 			a > S 1 0 9` + sixteen + `
 			a < S 1 $s
 			b > A 2 0 9 k15
@@ -38,7 +39,7 @@ func TestKeySets(t *testing.T) {
 			a < G 3 $s
 			b > A 4 0 9 k15
 			b < A 4 $b`},
-		{"the lease frees all keys in one step", `
+	{"the lease frees all keys in one step", `
 			a > S 1 0 1 a b
 			clock
 			a < S 1 $s
@@ -46,7 +47,7 @@ func TestKeySets(t *testing.T) {
 			c > A 3 9 9 b
 			b < A 2 $b in 0.99 1.06
 			c < A 3 $c in 0.99 1.06`},
-		{"the oldest waiter waits for holders only", `
+	{"the oldest waiter waits for holders only", `
 			a > A 1 0 20 a
 			a < A 1 $a
 			b > A 2 0 20 b
@@ -64,7 +65,7 @@ func TestKeySets(t *testing.T) {
 			c > G 7 $c a b
 			c < G 7 $c
 			d < A 4 $d`},
-		{"several grants follow from one release, in the order of arrival", `
+	{"several grants follow from one release, in the order of arrival", `
 			a > S 1 0 20 a b c
 			a < S 1 $s
 			b > A 2 20 20 c
@@ -76,7 +77,7 @@ func TestKeySets(t *testing.T) {
 			b < A 2 $x
 			b < A 3 $y
 			b < A 4 $z`},
-		{"a set that times out lets those behind it go on", `
+	{"a set that times out lets those behind it go on", `
 			a > A 1 0 20 a
 			a < A 1 $a
 			clock
@@ -86,7 +87,7 @@ func TestKeySets(t *testing.T) {
 			c sync
 			b < T 2 in 3.9 3.95
 			c < A 3 $c in 3.9 3.95`},
-		{"a set whose connection ends lets those behind it go on", `
+	{"a set whose connection ends lets those behind it go on", `
 			a > A 1 0 20 a
 			a < A 1 $a
 			b > S 2 20 20 a b
@@ -95,7 +96,7 @@ func TestKeySets(t *testing.T) {
 			c sync
 			b > cut
 			c < A 3 $c`},
-		{"sets in a ring do not deadlock", `
+	{"sets in a ring do not deadlock", `
 			h > S 1 0 20 a b c
 			h < S 1 $h
 			a > S 2 20 20 a b
@@ -116,7 +117,6 @@ func TestKeySets(t *testing.T) {
 			b > G 7 $b b c
 			b < G 7 $b
 			c < S 4 $c`},
-	})
 }
 
 // WIRES.md section 3.4: the answers to releases.
