@@ -98,10 +98,18 @@ async def wait_runs_out(s):
     """A wait of one second ends after one second, as a timeout."""
     a, b = await s.brokers(2, await s.daemon())
     t = await a.acquire("k", 5, LEASE)
-    for _ in range(2):
+    for last in (False, False, True):
         clock = Clock()
-        await refused("timeout", b.acquire("k", 1, LEASE))
+        try:
+            await refused("timeout", b.acquire("k", 1, LEASE))
+        except AssertionError:
+            # Wire 3's client gives up by itself 0.1 s after the timeout is due: a busy machine may miss that once.
+            if last or s.client.wire != "3":
+                raise
+            assert await b.ready()
+            continue
         clock.between(0.85, 1 + LATE)
+        break
     await freed(t)
 
 
@@ -140,7 +148,7 @@ async def lease_runs_out(s):
     clock.between(0.99, 1 + LATE)
     assert u.token > t.token
     assert not await t.release(), "a late release said: released"
-    await refused("timeout", a.acquire("k", 1, LEASE))
+    await refused("timeout|indeterminate", a.acquire("k", 1, LEASE))
     await freed(u)
 
 
@@ -150,8 +158,10 @@ async def full_queue(s):
     d = await s.daemon(MAX_WAITERS="2")
     a, b, c, e = await s.brokers(4, d)
     t = await a.acquire("k", 5, LEASE)
-    waiting = [b.begin("k", 20, LEASE), c.begin("k", 20, LEASE)]
-    await d.waiting(2)
+    waiting = []
+    for n, waiter in enumerate((b, c)):
+        waiting.append(waiter.begin("k", 20, LEASE))
+        await d.waiting(n + 1)
     clock = Clock()
     if s.client.wire == "0.1":
         await refused("timeout", e.acquire("k", 10, LEASE))
@@ -178,8 +188,12 @@ async def token_wrong(s):
     b = await s.open(puppet, d.addrs[s.client.wire], token="not-" + TOKEN, ready=False)
     await refused("timeout|notconnected|auth", b.acquire("k", 1, LEASE))
     assert await d.granted() == 0, "a client without the token was granted a lock"
-    good = await s.open(puppet, d.addrs[s.client.wire], token=TOKEN)
-    await freed(await good.acquire("k", 1, LEASE))
+    await puppet.stop()
+    good = await s.open(await s.puppet(), d.addrs[s.client.wire], token=TOKEN, ready=False)
+    for _ in range(3):  # challenges are held back for up to 8 s after so many wrong answers
+        if await good.ready():
+            break
+    await freed(await good.acquire("k", 10, LEASE))
 
 
 @check()
