@@ -218,10 +218,11 @@ func (h *host) Flush(loop int) {
 	}
 }
 
-// waiting says whether requests wait that nobody may have seen.
+// waiting says whether requests wait, or replies for which a ring had no room, that nobody may have seen: whoever gives the
+// turn back asks, since a bell that was rung while the apply goroutine was awake has been heard by nobody.
 func (h *host) waiting() bool {
 	for _, l := range h.lanes {
-		if l.requests.Len() > 0 {
+		if l.requests.Len() > 0 || l.spilled.Load() {
 			return true
 		}
 	}
@@ -230,8 +231,15 @@ func (h *host) waiting() bool {
 
 // NextReply is eventloop.Host's.
 func (h *host) NextReply(loop int) (eventloop.SessionID, *codec.Reply, bool) {
-	slot := h.lanes[loop].replies.Next()
+	l := h.lanes[loop]
+	slot := l.replies.Next()
 	if slot == nil {
+		if len(l.control) > 0 { // kicked because there is room in the ring: nothing else may come that flushes it
+			l.moveControl()
+			if l.requests.Publish() {
+				h.bell.Ring()
+			}
+		}
 		return 0, nil, false
 	}
 	slot.Key = slot.key[:slot.size]
