@@ -222,5 +222,5 @@ func (t *Table) bar(c *command) {
 		return
 	}
 	f.record.Entries = append(f.record.Entries, Entry{Kind: Barrier})
-	f.items = append(f.items, item{commands: []*command{c}})
+	f.items = append(f.items, item{waitersOf: &waitersOf{commands: []*command{c}}})
 }

@@ -15,7 +15,7 @@ type index struct {
 
 const (
 	indexShards   = 256
-	shardSlotsMin = 32 // not below, so that a small table under load neither grows nor shrinks
+	shardSlotsMin = 16 // not below, so that a small table under load neither grows nor shrinks
 )
 
 // shard is a linear-probing table; a power of two of slots, at most three quarters full.

@@ -175,7 +175,7 @@ func (t *Table) checkFlights() error {
 		}
 		for i := range f.items {
 			it := &f.items[i]
-			releases += len(it.commands)
+			releases += len(it.wait().commands)
 			if it.end != nil {
 				releases += len(it.end.releases)
 				if !it.end.ending {
@@ -185,7 +185,7 @@ func (t *Table) checkFlights() error {
 			if it.release.session != 0 {
 				releases++
 			}
-			acquires += len(t.affirming[it.affirm])
+			acquires += len(t.affirming[it.wait().affirm])
 		}
 	}
 	for _, c := range t.later {

@@ -62,13 +62,13 @@ func (t *Table) loseWaiters(f *flight, kind Kind) {
 func (t *Table) loseCommands(f *flight, kind Kind) {
 	for i := range f.items {
 		it := &f.items[i]
-		for _, c := range it.commands {
+		for _, c := range it.wait().commands {
 			t.loseCommand(c, LostProposed)
 		}
-		for _, c := range t.affirming[it.affirm] {
+		for _, c := range t.affirming[it.wait().affirm] {
 			t.loseCommand(c, kind)
 		}
-		delete(t.affirming, it.affirm)
+		delete(t.affirming, it.wait().affirm)
 		if it.end == nil {
 			continue
 		}

@@ -47,7 +47,7 @@ func (t *Table) sameAcquire(arrived time.Duration, a *Acquire, order uint64) boo
 	t.affirming[at] = append(t.affirming[at], c)
 	f := t.open()
 	f.record.Entries = append(f.record.Entries, Entry{Kind: Reaffirm, ID: a.ID, Keys: c.keys})
-	f.items = append(f.items, item{affirm: at})
+	f.items = append(f.items, item{waitersOf: &waitersOf{affirm: at}})
 	return true
 }
 

@@ -129,10 +129,23 @@ type flight struct {
 
 // item is whom an entry concerns.
 type item struct {
-	end      *grant     // Step: the grant that ends
-	release  release    // Step: who released it; session 0: nobody
+	end        *grant  // Step: the grant that ends
+	release    release // Step: who released it; session 0: nobody
+	*waitersOf         // nil for a Step
+}
+
+// waitersOf is who waits for a Barrier or a Reaffirm.
+type waitersOf struct {
 	commands []*command // Barrier: to be decided again
 	affirm   affirmKey  // Reaffirm
+}
+
+// wait is it.waitersOf, empty for a Step.
+func (it *item) wait() waitersOf {
+	if it.waitersOf == nil {
+		return waitersOf{}
+	}
+	return *it.waitersOf
 }
 
 type release struct {
@@ -273,10 +286,7 @@ func (t *Table) flight() *flight {
 // land gives a resolved one back.
 func (t *Table) land(f *flight) {
 	t.asked -= len(f.waiters)
-	clear(f.record.Entries)
-	clear(f.record.Asks)
-	clear(f.items)
-	clear(f.waiters)
+	// What the slices hold is overwritten when they are used again; a few spare flights keep it alive till then.
 	f.record = Record{Entries: f.record.Entries[:0], Asks: f.record.Asks[:0]}
 	f.items, f.waiters = f.items[:0], f.waiters[:0]
 	if len(t.spare) <= t.limits.MaxRecords {
@@ -297,12 +307,12 @@ func (t *Table) open() *flight {
 // step puts an entry into the batch: the end of g (nil: of nothing) and the grants of all waiters that can then go on.
 func (t *Table) step(g *grant, why EndReason, ready []*waiter) *item {
 	f := t.open()
-	e := Entry{Kind: Step, Why: why, Asks: len(ready)}
+	f.record.Entries = append(f.record.Entries, Entry{Kind: Step, Why: why, Asks: len(ready)})
+	f.items = append(f.items, item{end: g})
 	if g != nil {
+		e := &f.record.Entries[len(f.record.Entries)-1]
 		e.End, e.Keys, e.grant = g.token, g.keys(), g
 	}
-	f.record.Entries = append(f.record.Entries, e)
-	f.items = append(f.items, item{end: g})
 	for _, w := range ready {
 		t.reserve(w)
 		f.waiters = append(f.waiters, w)

@@ -206,8 +206,9 @@ func (t *Table) undecided(s Session, n int32) {
 
 // answer tells one session what became of its command.
 func (t *Table) answer(kind Kind, s Session, flags Flags, id uint64, token Token, first []byte) {
-	t.out = Reply{Session: s, Kind: kind, Flags: flags, ID: id, Token: token, Key: first}
-	t.sink.Reply(&t.out)
+	r := &t.out
+	r.Session, r.Kind, r.Flags, r.ID, r.Token, r.Key = s, kind, flags, id, token, first
+	t.sink.Reply(r)
 }
 
 // Deadline is when Tick or Propose next has something to do, ok false if never.

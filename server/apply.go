@@ -113,8 +113,6 @@ func (a *applier) run() {
 		a.busy += a.now() - from
 		a.turn.Unlock()
 		a.host.bell.Arm()
-		// What was handed over before Arm by a loop that found the turn taken is seen here, or by the loop that has the turn
-		// now: it looks once more when it gives it back.
 		if a.turn.TryLock() {
 			did := a.round()
 			due, ok := a.table.Deadline()
@@ -123,7 +121,8 @@ func (a *applier) run() {
 				timer.Reset(due - a.now())
 			}
 			a.turn.Unlock()
-			if did {
+			// Whoever found the turn taken has gone on without a word: who gives it back looks once more.
+			if did || a.host.waiting() {
 				a.host.bell.Disarm(false)
 				continue
 			}
@@ -140,19 +139,26 @@ func (a *applier) run() {
 	}
 }
 
-// serve is called on a loop that has just handed over requests: it has them decided here if nobody is at it.
+// turnsMost is how many rounds a loop does in a row for others before it leaves them to the apply goroutine: it has
+// connections of its own to serve.
+const turnsMost = 3
+
+// serve is called on a loop that has just handed over requests: it has them decided here if nobody is at it. If somebody
+// is, they will be seen: whoever gives the turn back looks once more after it.
 func (a *applier) serve() {
-	if !a.turn.TryLock() {
-		a.host.bell.Ring()
-		return
-	}
-	from := a.now()
-	a.round()
-	due, ok := a.table.Deadline()
-	a.busy += a.now() - from
-	a.turn.Unlock()
-	if ok && int64(due) < a.armed.Load() || a.host.waiting() {
-		a.host.bell.Ring()
+	for n := 0; a.turn.TryLock(); n++ {
+		from := a.now()
+		a.round()
+		due, ok := a.table.Deadline()
+		a.busy += a.now() - from
+		a.turn.Unlock()
+		if ok && int64(due) < a.armed.Load() || a.host.spilled() || n == turnsMost {
+			a.host.bell.Ring()
+			return
+		}
+		if !a.host.waiting() {
+			return
+		}
 	}
 }
 
@@ -286,7 +292,8 @@ func (a *applier) Reply(r *locktable.Reply) {
 	session := eventloop.SessionID(r.Session)
 	s := a.host.lanes[session.Loop()].slot()
 	s.session = session
-	s.Reply = codec.Reply{Kind: kinds[r.Kind], Flags: codec.Flags(r.Flags), ID: r.ID, Token: uint64(r.Token)}
+	s.Kind, s.Flags, s.ID, s.Token = kinds[r.Kind], codec.Flags(r.Flags), r.ID, uint64(r.Token)
+	s.Reason, s.Leader = codec.NoReason, nil
 	s.size = uint8(copy(s.key[:], r.Key))
 	if r.Kind == locktable.LostQueued || r.Kind == locktable.LostProposed {
 		s.Leader = a.leader
@@ -306,7 +313,7 @@ func (a *applier) call(f func()) bool {
 	due, ok := a.table.Deadline()
 	a.busy += a.now() - from
 	a.turn.Unlock()
-	if ok && int64(due) < a.armed.Load() || a.host.waiting() {
+	if ok && int64(due) < a.armed.Load() || a.host.waiting() || a.host.spilled() {
 		a.host.bell.Ring()
 	}
 	return true

@@ -218,11 +218,21 @@ func (h *host) Flush(loop int) {
 	}
 }
 
-// waiting says whether requests wait, or replies for which a ring had no room, that nobody may have seen: whoever gives the
-// turn back asks, since a bell that was rung while the apply goroutine was awake has been heard by nobody.
+// waiting says whether requests wait that nobody may have seen.
 func (h *host) waiting() bool {
 	for _, l := range h.lanes {
-		if l.requests.Len() > 0 || l.spilled.Load() {
+		if l.requests.Len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// spilled says whether replies wait for room in a ring. A bell that a loop rang while the apply goroutine was awake has been
+// heard by nobody, if another loop had the turn: so whoever gives it back rings again.
+func (h *host) spilled() bool {
+	for _, l := range h.lanes {
+		if l.spilled.Load() {
 			return true
 		}
 	}
