@@ -25,13 +25,14 @@ type lobby struct {
 	evicted  uint64
 }
 
-// admit takes a place for a new connection. When all are taken, the oldest connection that has been unauthenticated for
+// admit takes a place for a new connection and lists it as not authenticated. When all are taken, the oldest connection that has been unauthenticated for
 // longer than evictableAfter gives its own up.
-func (b *lobby) admit(now time.Duration) bool {
+func (b *lobby) admit(newcomer *session, now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open < b.limit.Load() {
 		b.open++
+		b.list(newcomer)
 		return true
 	}
 	s := b.first
@@ -52,6 +53,7 @@ func (b *lobby) admit(now time.Duration) bool {
 		l.leave()
 		return nil
 	}))
+	b.list(newcomer)
 	return true
 }
 
@@ -71,7 +73,10 @@ func (b *lobby) hungUp() *session {
 func goneByPeer(fd int) bool {
 	var b [1]byte
 	n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	return n == 0 && err == nil || err == unix.ECONNRESET
+	if err != nil { // a reset is EPIPE once the peer had closed its half
+		return err != unix.EAGAIN && err != unix.EINTR
+	}
+	return n == 0
 }
 
 // turnAway takes a place for a connection too many that is let to its TLS handshake: closed in the middle of that, its
@@ -86,9 +91,8 @@ func (b *lobby) turnAway() bool {
 	return true
 }
 
-func (b *lobby) enter(s *session) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// list puts s behind the others that are not authenticated; mu is held.
+func (b *lobby) list(s *session) {
 	s.waiting = true
 	b.waiting++
 	if s.before = b.last; b.last != nil {

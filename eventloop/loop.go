@@ -150,26 +150,25 @@ func (l *loop) open(c gnet.Conn) bool {
 	if p == nil {
 		return false
 	}
-	turned := false
-	if e.lobby.admit(l.now) {
+	s := &session{l: l, c: c, wire: p.wire, opened: l.now, lastWrite: l.now}
+	if e.lobby.admit(s, l.now) {
 		l.n.accepted.Add(1)
 	} else {
 		l.n.overCap.Add(1)
-		if turned = e.cfg.TLS != nil && e.lobby.turnAway(); !turned {
+		if e.cfg.TLS == nil || !e.lobby.turnAway() {
 			return false
 		}
+		s.turned, s.counted = true, true
 	}
 	e.n.live.Add(1)
 	_ = c.SetKeepAlive(true, keepAliveIdle, keepAliveInterval, keepAliveCount)
 	setUserTimeout(c.Fd())
-	s := &session{l: l, c: c, wire: p.wire, opened: l.now, lastWrite: l.now, turned: turned, counted: turned}
 	s.pre = &prelude{hello: p.hello}
 	l.place(s)
 	c.SetContext(s)
-	if turned {
+	if s.turned {
 		l.wheel.add(s, l.now+turnTimeout)
 	} else {
-		e.lobby.enter(s)
 		l.wheel.add(s, l.now+authTimeout)
 	}
 	if e.cfg.TLS != nil {

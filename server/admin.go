@@ -29,6 +29,7 @@ const (
 // Admin serves /metrics, /healthz, /readyz and /status. It only reads.
 type Admin struct {
 	http *http.Server
+	ln   net.Listener
 	addr string
 }
 
@@ -41,7 +42,7 @@ func StartAdmin(addr string, source Source, log *slog.Logger) (*Admin, error) {
 		}
 		return nil, fmt.Errorf("ADMIN_BIND: %w", err)
 	}
-	a := &Admin{addr: ln.Addr().String()}
+	a := &Admin{ln: ln, addr: ln.Addr().String()}
 	a.http = &http.Server{
 		Handler:           adminPages(source),
 		ReadHeaderTimeout: adminReadTime,
@@ -61,6 +62,7 @@ func (a *Admin) Addr() string { return a.addr }
 
 // Stop ends the listener, waits for answers under way until ctx is done, and closes what is left.
 func (a *Admin) Stop(ctx context.Context) {
+	_ = a.ln.Close() // Shutdown does not know it yet if Serve has not begun
 	if a.http.Shutdown(ctx) != nil {
 		_ = a.http.Close()
 	}
