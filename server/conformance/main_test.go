@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,20 +80,26 @@ func (l *logBuffer) String() string {
 }
 
 // The ports of this process lie below those that the system gives to outgoing connections, and start at a place of their
-// own, far from that of the next process, since other test processes may run at the same time.
-var nextPort atomic.Int64
+// own, far from that of the next process, since other test processes may run at the same time. None is given twice.
+var ports = struct {
+	sync.Mutex
+	next  int
+	given map[int]bool
+}{next: os.Getpid() * 7919 % 20000, given: map[int]bool{}}
 
-func init() { nextPort.Store(int64(os.Getpid()) * 7919 % 20000) }
-
-// freePort finds a port of loopback that nobody listens on, and on port+offset neither.
+// freePort finds a port of loopback that nobody listens on or was given, and port+offset likewise.
 func freePort(t testing.TB, offset int) int {
 	t.Helper()
+	ports.Lock()
+	defer ports.Unlock()
 	for range 5000 {
-		p := 10000 + int(nextPort.Add(1))%20000
-		if portFree(p) && (offset == 0 || portFree(p+offset)) {
-			nextPort.Add(int64(offset)) // skipped
-			return p
+		ports.next++
+		p := 10000 + ports.next%20000
+		if ports.given[p] || ports.given[p+offset] || !portFree(p) || offset > 0 && !portFree(p+offset) {
+			continue
 		}
+		ports.given[p], ports.given[p+offset] = true, true
+		return p
 	}
 	t.Fatal("no free port")
 	return 0
