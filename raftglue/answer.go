@@ -138,7 +138,7 @@ func (n *Node) answerIsMember(q *question) *reply {
 		return no
 	}
 	// A leader that is deposed without knowing it must not tell a member that it is none.
-	if err := c.raft.Barrier(n.peerTimeout()).Error(); err != nil {
+	if err := n.await(c.raft.Barrier(n.peerTimeout())); err != nil {
 		return &reply{Error: err.Error(), Retry: true}
 	}
 	for _, m := range c.table() {
@@ -263,12 +263,12 @@ func (n *Node) waitLeading(c *consensus, done func() bool) bool {
 
 // handOver transfers leadership on a leader that goes on as a member.
 func (n *Node) handOver(c *consensus) error {
-	err := c.raft.LeadershipTransfer().Error()
+	err := n.await(c.raft.LeadershipTransfer())
 	if err == nil || c.raft.State() != raft.Leader {
 		return nil
 	}
 	// A transfer that hangs refuses everything for good (hashicorp/raft#696); a barrier tells.
-	if b := c.raft.Barrier(4 * n.cfg.Election).Error(); b == raft.ErrLeadershipTransferInProgress {
+	if b := n.await(c.raft.Barrier(4 * n.cfg.Election)); b == raft.ErrLeadershipTransferInProgress {
 		n.fail(fmt.Errorf("a transfer of leadership hangs: %w", err))
 	}
 	return fmt.Errorf("handing leadership over: %w", err)

@@ -33,7 +33,7 @@ func (n *Node) compact(c *consensus) {
 			n.log.Warn("log compaction", "error", err)
 			continue
 		}
-		err := c.raft.Snapshot().Error()
+		err := n.await(c.raft.Snapshot())
 		if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !errors.Is(err, raft.ErrRaftShutdown) {
 			n.log.Warn("snapshot", "error", err)
 		}

@@ -195,7 +195,7 @@ func (n *Node) readFutures(c *consensus) {
 	for {
 		select {
 		case p := <-c.futures:
-			err := p.future.Error()
+			err := n.await(p.future)
 			c.unresolved.Add(-1)
 			switch {
 			case err == nil:

@@ -137,7 +137,7 @@ func (n *Node) change(c *consensus, ch change) error {
 	default:
 		return errNoChange
 	}
-	err := f.Error()
+	err := n.await(f)
 	c.back.release(false)
 	return err
 }
@@ -150,7 +150,7 @@ func (n *Node) committed(c *consensus) (raft.Configuration, uint64, error) {
 	g := &n.gate
 	cfg := c.configuration()
 	if p := fingerprint(cfg); p != g.print {
-		if err := c.raft.Barrier(n.peerTimeout()).Error(); err != nil {
+		if err := n.await(c.raft.Barrier(n.peerTimeout())); err != nil {
 			return cfg, 0, err
 		}
 		if again := c.configuration(); fingerprint(again) != p {

@@ -390,7 +390,7 @@ func (n *Node) Transfer(ctx context.Context) error {
 	}
 	result := make(chan error, 1)
 	// Ends when Raft resolves the transfer, or shuts down.
-	go func() { result <- c.raft.LeadershipTransfer().Error() }()
+	go func() { result <- n.await(c.raft.LeadershipTransfer()) }()
 	var err error
 	select {
 	case err = <-result:
