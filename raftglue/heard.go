@@ -86,31 +86,6 @@ func btoi(b bool) int {
 	return 0
 }
 
-// transport is Raft's own network transport with a note of who acknowledged what. Every AppendEntries comes by here,
-// since pipelining is off (one request at a time to a peer measured fastest).
-type transport struct {
-	*raft.NetworkTransport
-	heard *heard
-	back  *comeback
-}
-
-// AppendEntries is part of raft.Transport.
-func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
-	resp *raft.AppendEntriesResponse) error {
-	sent := time.Now()
-	err := t.NetworkTransport.AppendEntries(id, target, args, resp)
-	heartbeat := args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 && len(args.Entries) == 0
-	if err == nil {
-		if resp.Term <= args.Term {
-			t.heard.acknowledged(id, args.Term, sent)
-		}
-		t.back.reached(id)
-	} else if !heartbeat {
-		t.back.wait(id)
-	}
-	return err
-}
-
 // comeback holds replication to a peer that cannot be reached until a heartbeat has reached it. Raft would double its
 // pause at each failure, up to 10 s, and a healed follower would lag that long; its heartbeats are never further apart
 // than half the heartbeat timeout.

@@ -43,6 +43,17 @@ func (m *memNet) healAll() {
 	m.wake()
 }
 
+// lose drops what waits for a cut link from a host, as when the machine is gone and not the process alone.
+func (m *memNet) lose(from string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for h := range m.halves {
+		if h.from == from {
+			h.held = nil
+		}
+	}
+}
+
 // wake has all look again; mu is held.
 func (m *memNet) wake() {
 	m.changed.Broadcast()

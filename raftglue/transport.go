@@ -1,0 +1,58 @@
+package raftglue
+
+import (
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// transport is Raft's own network transport with a note of who acknowledged what, and without the rule that a candidate
+// must stand in the configuration of whom it asks. Every AppendEntries comes by here, since pipelining is off (one request
+// at a time to a peer measured fastest).
+type transport struct {
+	*raft.NetworkTransport
+	heard *heard
+	back  *comeback
+}
+
+// AppendEntries is part of raft.Transport.
+func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse) error {
+	sent := time.Now()
+	err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+	heartbeat := args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 && len(args.Entries) == 0
+	if err == nil {
+		if resp.Term <= args.Term {
+			t.heard.acknowledged(id, args.Term, sent)
+		}
+		t.back.reached(id)
+	} else if !heartbeat {
+		t.back.wait(id)
+	}
+	return err
+}
+
+// RequestVote is part of raft.Transport. The candidate is not named: hashicorp/raft refuses one that is no voter in its own
+// latest configuration, but a voter that missed the last change of members would then have no leader ever again, once the
+// leader who made that change is dead. Raft itself asks a voter to look at terms and logs only, and each candidate counts
+// the votes of its own configuration.
+func (t *transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest,
+	resp *raft.RequestVoteResponse) error {
+	unnamed := *args
+	unnamed.ID = nil
+	return t.NetworkTransport.RequestVote(id, target, &unnamed, resp)
+}
+
+// RequestPreVote is part of raft.WithPreVote. Here a name is required; whoever refuses the candidate's is asked once more
+// in its own, which answers what remains: whether it has a leader, and whose log is longer.
+func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest,
+	resp *raft.RequestPreVoteResponse) error {
+	err := t.NetworkTransport.RequestPreVote(id, target, args, resp)
+	if err != nil || resp.Granted {
+		return err
+	}
+	renamed := *args
+	renamed.ID = []byte(id)
+	*resp = raft.RequestPreVoteResponse{}
+	return t.NetworkTransport.RequestPreVote(id, target, &renamed, resp)
+}
