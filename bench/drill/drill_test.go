@@ -51,12 +51,12 @@ func TestDrillsPass(t *testing.T) {
 func TestDrillsCatch(t *testing.T) {
 	for _, fault := range []string{"double-grant", "lost-release", "stale-release", "fifo"} {
 		t.Run(fault, func(t *testing.T) {
-			ok, out := tryOut(t, "calm", 3, fault, func(s *settings) { s.expectCaught = true })
+			ok, out := tryOut(t, "calm", 8, fault, func(s *settings) { s.expectCaught = true })
 			if !ok {
 				t.Errorf("not caught:\n%s", out)
 			}
 			t.Log(out)
-			if ok, out = tryOut(t, "calm", 3, fault, nil); ok {
+			if ok, out = tryOut(t, "calm", 8, fault, nil); ok {
 				t.Errorf("passed with the fault:\n%s", out)
 			}
 		})
