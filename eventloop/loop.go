@@ -36,6 +36,7 @@ type loop struct {
 	blocked []*session // those for whose requests Host had no room, in the order in which they were refused
 	stalled []*session // those with bytes that the kernel has not taken, and those that linger with some
 	dirty   []*session // those with replies gathered by this drain
+	urgent  int        // of those, how many have a grant among them
 	bufs    [][]byte   // spare buffers for replies
 	ports   []boundPort
 	request codec.Request // scratch of consume
@@ -273,6 +274,10 @@ func (l *loop) drain() {
 		var after codec.After
 		s.run, after = s.wire.AppendReply(s.run, r)
 		s.replies++
+		if r.Kind == codec.Granted && !s.urgent {
+			s.urgent = true
+			l.urgent++
+		}
 		if after == codec.End {
 			s.flush()
 			s.end(nil)
@@ -287,8 +292,19 @@ func (l *loop) drain() {
 	l.unblock()
 }
 
+// flushAll writes what was gathered. Grants go before the answers to others: the next holder waits for its, and each write
+// ahead of it would cost it a system call's time.
 func (l *loop) flushAll() {
+	if l.urgent > 0 && l.urgent < len(l.dirty) {
+		for _, s := range l.dirty {
+			if s.urgent {
+				s.flush()
+			}
+		}
+	}
+	l.urgent = 0
 	for i, s := range l.dirty {
+		s.urgent = false
 		s.flush()
 		l.give(s.run)
 		s.run = nil

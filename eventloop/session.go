@@ -53,6 +53,7 @@ type session struct {
 
 	run     []byte // replies gathered by this drain; nil: not in l.dirty
 	replies int    // how many
+	urgent  bool   // a grant among them
 	offered uint64 // bytes given to Write so far
 	stall   *stall // nil while the kernel has taken them all
 
