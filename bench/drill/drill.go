@@ -106,6 +106,11 @@ func run(s *settings, out io.Writer) (ok bool, err error) {
 	defer signal.Stop(d.quit)
 	fmt.Fprintf(out, "drill %s count=%d nodes=%d seed=%d durable=%v lossy=%v election=%v\n",
 		s.name, s.count, s.nodes, s.seed, s.durable, s.lossy, s.election)
+	if s.keep != "" {
+		if err := os.MkdirAll(s.keep, 0o755); err != nil {
+			return false, err
+		}
+	}
 	if d.dir, err = os.MkdirTemp(s.keep, "drill-"+s.name+"-"); err != nil {
 		return false, err
 	}
