@@ -89,20 +89,24 @@ func (n *Node) startConsensus(st *stores, begin []member) error {
 	c.stream = &raftStream{node: n, conns: make(chan peerConn), closed: make(chan struct{}), dialed: map[net.Conn]struct{}{}}
 	c.heard = newHeard(func() ([]raft.ServerID, bool) { return c.voters(cfg.LocalID) })
 	c.back = newComeback(func(id raft.ServerID) bool { _, ok := c.seat(id); return ok })
+	kept, err := newTerms(st.stable)
+	if err != nil {
+		return fmt.Errorf("starting Raft: %w", err)
+	}
 	c.trans = &transport{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: c.stream, MaxPool: 3, MaxRPCsInFlight: 1, Timeout: n.peerTimeout(), Logger: cfg.Logger,
-	}), c.heard, c.back}
+	}), c.heard, c.back, kept}
 	if begin != nil {
 		var servers raft.Configuration
 		for _, m := range begin {
 			servers.Servers = append(servers.Servers, raft.Server{Suffrage: raft.Voter, ID: m.id(), Address: m.address()})
 		}
-		if err := raft.BootstrapCluster(cfg, st.log, st.stable, st.snapshots, c.trans, servers); err != nil {
+		if err := raft.BootstrapCluster(cfg, st.log, kept, st.snapshots, c.trans, servers); err != nil {
 			return fmt.Errorf("forming the cluster: %w", err)
 		}
 	}
 	machine := &fsm{machine: n.cfg.Machine, changed: c.wake}
-	r, err := raft.NewRaft(cfg, machine, st.log, st.stable, st.snapshots, c.trans)
+	r, err := raft.NewRaft(cfg, machine, st.log, kept, st.snapshots, c.trans)
 	if err != nil {
 		return fmt.Errorf("starting Raft: %w", err)
 	}

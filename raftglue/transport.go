@@ -1,28 +1,50 @@
 package raftglue
 
 import (
+	"errors"
 	"time"
 
 	"github.com/hashicorp/raft"
 )
 
-// transport is Raft's own network transport with a note of who acknowledged what, and without the rule that a candidate
-// must stand in the configuration of whom it asks. Every AppendEntries comes by here, since pipelining is off (one request
-// at a time to a peer measured fastest).
+// transport is Raft's own network transport with a note of who acknowledged what, without the rule that a candidate must
+// stand in the configuration of whom it asks, and with what keeps hashicorp/raft's shortcuts safe: see terms and
+// AppendEntries. Every AppendEntries comes by here, since pipelining is off (one request at a time to a peer measured
+// fastest).
 type transport struct {
 	*raft.NetworkTransport
 	heard *heard
 	back  *comeback
+	terms *terms
 }
+
+// SetHeartbeatHandler is part of raft.Transport.
+func (t *transport) SetHeartbeatHandler(take func(raft.RPC)) {
+	t.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) { t.terms.heartbeat(rpc, take) })
+}
+
+var errDeposed = errors.New("raftglue: that leadership is over")
 
 // AppendEntries is part of raft.Transport.
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
 	resp *raft.AppendEntriesResponse) error {
+	// What still replicates for a leadership that is over may have read a log that its successor was changing. The term
+	// rises before the log changes.
+	if t.terms.now.Load() != args.Term {
+		return errDeposed
+	}
+	// A follower commits as far as it is told and its log goes, though what lies behind these entries may be a dead
+	// leader's. The commit index may have been read later than where these entries end.
+	if end := args.PrevLogEntry + uint64(len(args.Entries)); args.LeaderCommitIndex > end {
+		compared := *args
+		compared.LeaderCommitIndex = end
+		args = &compared
+	}
 	sent := time.Now()
 	err := t.NetworkTransport.AppendEntries(id, target, args, resp)
 	heartbeat := args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 && len(args.Entries) == 0
 	if err == nil {
-		if resp.Term <= args.Term {
+		if resp.Term == args.Term {
 			t.heard.acknowledged(id, args.Term, sent)
 		}
 		t.back.reached(id)
