@@ -186,3 +186,66 @@ func TestHeartbeatsLeaveTheTermAlone(t *testing.T) {
 		t.Errorf("after it the term does not rise: %v", err)
 	}
 }
+
+// countedStore is a memStable that counts what is written.
+type countedStore struct {
+	*memStable
+	writes int
+}
+
+func (c *countedStore) Set(key, value []byte) error {
+	c.writes++
+	return c.memStable.Set(key, value)
+}
+
+func (c *countedStore) SetUint64(key []byte, value uint64) error {
+	c.writes++
+	return c.memStable.SetUint64(key, value)
+}
+
+// vote has a node vote as hashicorp/raft does.
+func vote(t *testing.T, s raft.StableStore, term uint64, candidate string) {
+	t.Helper()
+	if err := errors.Join(s.SetUint64([]byte(keyLastVoteTerm), term), s.Set([]byte(keyLastVoteCand), []byte(candidate))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAVoteIsOneWrite(t *testing.T) {
+	store := &countedStore{memStable: newMemStable()}
+	start := func(term uint64, candidate string) *terms {
+		t.Helper()
+		s, err := newTerms(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gotTerm, err1 := s.GetUint64([]byte(keyLastVoteTerm))
+		got, err2 := s.Get([]byte(keyLastVoteCand))
+		if err1 != nil || err2 != nil || gotTerm != term || string(got) != candidate {
+			t.Fatalf("vote in term %d for %q, want %d for %q; %v, %v", gotTerm, got, term, candidate, err1, err2)
+		}
+		return s
+	}
+	start(0, "")
+	vote(t, store, 3, "a") // as it was written without us
+	s := start(3, "a")
+	store.writes = 0
+	vote(t, s, 5, "b")
+	if store.writes != 1 {
+		t.Errorf("a vote takes %d writes", store.writes)
+	}
+	s = start(5, "b")
+	// A node that falls before it has voted has not voted in that term, for nobody.
+	if err := s.SetUint64([]byte(keyLastVoteTerm), 6); err != nil {
+		t.Fatal(err)
+	}
+	start(5, "b")
+	store.memStable.Set([]byte(keyVote), []byte("short"))
+	if s, err := newTerms(store); err != nil {
+		t.Error(err)
+	} else if _, err := s.GetUint64([]byte(keyLastVoteTerm)); !errors.Is(err, errVote) {
+		t.Errorf("a malformed vote: %v", err)
+	} else if _, err := s.Get([]byte(keyLastVoteCand)); !errors.Is(err, errVote) {
+		t.Errorf("a malformed vote: %v", err)
+	}
+}
