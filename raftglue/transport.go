@@ -65,16 +65,26 @@ func (t *transport) RequestVote(id raft.ServerID, target raft.ServerAddress, arg
 	return t.NetworkTransport.RequestVote(id, target, &unnamed, resp)
 }
 
-// RequestPreVote is part of raft.WithPreVote. Here a name is required; whoever refuses the candidate's is asked once more
-// in its own, which answers what remains: whether it has a leader, and whose log is longer.
+// RequestPreVote is part of raft.WithPreVote. Here the name of a voter is required; whoever refuses the candidate's is
+// asked once more in its own, and then, since it may have missed that it became a voter itself, in those of the others:
+// some voter is known to both. Each answer is about what remains: whether there is a leader, and whose log is longer.
 func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest,
 	resp *raft.RequestPreVoteResponse) error {
-	err := t.NetworkTransport.RequestPreVote(id, target, args, resp)
-	if err != nil || resp.Granted {
-		return err
+	voters, _ := t.heard.voters()
+	names := []string{string(args.ID), string(id)}
+	for _, v := range voters {
+		if v != id {
+			names = append(names, string(v))
+		}
 	}
-	renamed := *args
-	renamed.ID = []byte(id)
-	*resp = raft.RequestPreVoteResponse{}
-	return t.NetworkTransport.RequestPreVote(id, target, &renamed, resp)
+	for _, name := range names {
+		named := *args
+		named.ID = []byte(name)
+		*resp = raft.RequestPreVoteResponse{}
+		err := t.NetworkTransport.RequestPreVote(id, target, &named, resp)
+		if err != nil || resp.Granted || resp.Term > args.Term {
+			return err
+		}
+	}
+	return nil
 }

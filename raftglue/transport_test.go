@@ -61,6 +61,51 @@ func TestAVoterThatMissedTheLastChange(t *testing.T) {
 	})
 }
 
+// Of five, one was cut off when it and another were made voters: it takes neither for one. Two more are lost, which five
+// bear, and only that other has all that was said to be done.
+func TestAVoterThatMissedItsOwnChange(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := newWorld(t, 5)
+		w.startAll()
+		defer w.stopAll()
+		w.form()
+		w.within(3*time.Second, "all ready", w.allReady)
+		w.mustCommit(time.Second)
+		leader := w.leader().slotNow()
+		slot := func(i int) int { return (leader + i) % 5 }
+		misses, comes, short, lost := slot(1), slot(2), slot(3), slot(4)
+		c := w.procs[leader].consensus.Load()
+		seats := map[int]raft.Server{}
+		for _, i := range []int{misses, comes} {
+			seats[i], _ = c.seat(w.procs[i].raftID())
+			commit(t, c.raft.DemoteVoter(seats[i].ID, 0, time.Second))
+		}
+		knows := func(i int) bool {
+			s, _ := w.procs[misses].consensus.Load().seat(seats[i].ID)
+			return s.Suffrage == raft.Voter
+		}
+		w.within(100*time.Millisecond, "it knows that it is no voter", func() bool { return !knows(misses) && !knows(comes) })
+		w.isolate(misses)
+		commit(t, c.raft.AddVoter(seats[comes].ID, seats[comes].Address, 0, time.Second))
+		commit(t, c.raft.AddVoter(seats[misses].ID, seats[misses].Address, 0, time.Second))
+		if knows(misses) || knows(comes) {
+			t.Fatal("it has not missed the changes")
+		}
+		w.isolate(short)
+		w.acked = append(w.acked, "said to be done")
+		if err := w.procs[leader].propose("said to be done", time.Second); err != nil {
+			t.Fatalf("proposing: %v", err)
+		}
+		for _, i := range []int{leader, lost} {
+			w.kill(i)
+			w.net.lose(hostOf(i))
+		}
+		w.net.healAll()
+		w.mustCommit(5 * time.Second)
+		w.check()
+	})
+}
+
 func commit(t *testing.T, f raft.IndexFuture) {
 	t.Helper()
 	if err := f.Error(); err != nil {
