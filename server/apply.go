@@ -122,7 +122,7 @@ func (a *applier) run() {
 			}
 			a.turn.Unlock()
 			// Whoever found the turn taken has gone on without a word: who gives it back looks once more.
-			if did || a.host.waiting() {
+			if did || a.waiting() {
 				a.host.bell.Disarm(false)
 				continue
 			}
@@ -156,11 +156,15 @@ func (a *applier) serve() {
 			a.host.bell.Ring()
 			return
 		}
-		if !a.host.waiting() {
+		if !a.waiting() {
 			return
 		}
 	}
 }
+
+// waiting says whether requests or jobs wait that nobody may have seen: a bell that was rung for them while the apply
+// goroutine was awake has been heard by nobody, if it then found the turn taken and went to sleep.
+func (a *applier) waiting() bool { return a.jobs.some.Load() || a.host.waiting() }
 
 // round takes what there is from everywhere once, and says whether there was anything.
 func (a *applier) round() bool {
@@ -313,7 +317,7 @@ func (a *applier) call(f func()) bool {
 	due, ok := a.table.Deadline()
 	a.busy += a.now() - from
 	a.turn.Unlock()
-	if ok && int64(due) < a.armed.Load() || a.host.waiting() || a.host.spilled() {
+	if ok && int64(due) < a.armed.Load() || a.waiting() || a.host.spilled() {
 		a.host.bell.Ring()
 	}
 	return true

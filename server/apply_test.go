@@ -336,6 +336,46 @@ func TestNoWakeUpIsLostBetweenLoopsAndApplyGoroutine(t *testing.T) {
 	all.Wait()
 }
 
+// The apply goroutine is awake when a job is posted, and then finds the turn taken and falls asleep: whoever has the turn
+// runs the job or wakes it. Nothing else may come that does: Raft, Stop and the admin pages wait for jobs.
+func TestJobPostedWhileAnotherHasTheTurn(t *testing.T) {
+	for _, at := range []string{"serve", "call"} {
+		t.Run(at, func(t *testing.T) {
+			d := newDesk(t, deskSizes{loops: 1, requests: 16, replies: 16})
+			ran, posted := false, false
+			kick := d.a.kick
+			between := func() {
+				if posted {
+					return
+				}
+				posted = true
+				d.a.post(func() { ran = true }) // rings while nobody sleeps
+				d.h.bell.Arm()                  // the apply goroutine goes to sleep
+				if d.a.turn.TryLock() {
+					t.Fatal("nobody has the turn")
+				}
+			}
+			if at == "call" {
+				d.a.call(between)
+			} else {
+				d.a.kick = func(loop int) { kick(loop); between() }
+				l := &simLoop{d: d, todo: []offer{releaseOf(eventloop.NewSessionID(0, 0, 1), 1, 1<<40, "k")}}
+				l.offerAll()
+			}
+			if !posted {
+				t.Fatal("no job was posted")
+			}
+			select {
+			case <-d.h.bell.C():
+			default:
+				if !ran {
+					t.Error("the job was not run, and nobody was woken for it")
+				}
+			}
+		})
+	}
+}
+
 // do and call run their function once, from many goroutines, while loops have their turns; do says false once the
 // goroutine has ended.
 func TestJobsRunOnce(t *testing.T) {
