@@ -81,9 +81,9 @@ type lane struct {
 	// spilled: replies wait in spill. The loop rings the bell when it has read some of the ring.
 	spilled atomic.Bool
 
-	control []request // the loop's: control messages for which the ring had no room
+	control backlog[request] // the loop's: control messages for which the ring had no room
 
-	spill []reply // the apply goroutine's: replies for which the ring had no room, in order
+	spill backlog[reply] // the apply goroutine's: replies for which the ring had no room
 }
 
 // host is the loops' side of the lanes.
@@ -123,7 +123,7 @@ func (h *host) Request(s eventloop.SessionID, r *codec.Request) bool {
 }
 
 func (h *host) try(l *lane, s eventloop.SessionID, r *codec.Request) bool {
-	if len(l.control) > 0 && !l.moveControl() {
+	if l.control.len() > 0 && !l.moveControl() {
 		return false
 	}
 	kind := aReject
@@ -179,38 +179,24 @@ func (h *host) Undelivered(s eventloop.SessionID, r *codec.Reply) {
 // putControl takes a control message in any case: what finds no room waits on the loop, so that neither side ever waits
 // for the other.
 func (l *lane) putControl(m request) {
-	if len(l.control) > 0 && !l.moveControl() {
-		l.control = append(l.control, m)
-		return
-	}
-	slot := l.requests.Slot()
-	if slot == nil {
-		l.control = append(l.control, m)
-		l.starved.Store(true)
-		return
-	}
-	*slot = m
+	*l.control.add() = m
+	l.moveControl()
 }
 
 // moveControl moves waiting control messages into the ring and says whether none are left.
 func (l *lane) moveControl() bool {
-	for i := range l.control {
-		slot := l.requests.Slot()
-		if slot == nil {
-			l.control = append(l.control[:0], l.control[i:]...)
-			l.starved.Store(true)
-			return false
-		}
-		*slot = l.control[i]
+	if l.control.moveTo(l.requests) {
+		return true
 	}
-	l.control = l.control[:0]
-	return true
+	// Said before the last try: room that is made after this is followed by a kick.
+	l.starved.Store(true)
+	return l.control.moveTo(l.requests)
 }
 
 // Flush is eventloop.Host's.
 func (h *host) Flush(loop int) {
 	l := h.lanes[loop]
-	if len(l.control) > 0 {
+	if l.control.len() > 0 {
 		l.moveControl()
 	}
 	if l.requests.Publish() {
@@ -244,7 +230,7 @@ func (h *host) NextReply(loop int) (eventloop.SessionID, *codec.Reply, bool) {
 	l := h.lanes[loop]
 	slot := l.replies.Next()
 	if slot == nil {
-		if len(l.control) > 0 { // kicked because there is room in the ring: nothing else may come that flushes it
+		if l.control.len() > 0 { // kicked because there is room in the ring: nothing else may come that flushes it
 			l.moveControl()
 			if l.requests.Publish() {
 				h.bell.Ring()
@@ -270,35 +256,22 @@ func (h *host) RepliesTaken(loop int) {
 
 // slot is where the next reply of the lane goes: the ring, or, behind what waits there already, the spill.
 func (l *lane) slot() *reply {
-	if len(l.spill) == 0 {
+	if l.spill.len() == 0 {
 		if s := l.replies.Slot(); s != nil {
 			return s
 		}
 	}
-	l.spill = append(l.spill, reply{})
-	return &l.spill[len(l.spill)-1]
+	return l.spill.add()
 }
-
-// spillKept is how long a spill that has emptied may be and still be kept.
-const spillKept = 1024
 
 // unspill moves what it can from the spill to the ring.
 func (l *lane) unspill() {
-	if len(l.spill) == 0 {
+	if l.spill.len() == 0 {
 		return
 	}
 	// Said before the last try: what the loop reads after this is followed by a ring of the bell.
 	l.spilled.Store(true)
-	for i := range l.spill {
-		s := l.replies.Slot()
-		if s == nil {
-			l.spill = append(l.spill[:0], l.spill[i:]...)
-			return
-		}
-		*s = l.spill[i]
-	}
-	l.spilled.Store(false)
-	if l.spill = l.spill[:0]; cap(l.spill) > spillKept {
-		l.spill = nil
+	if l.spill.moveTo(l.replies) {
+		l.spilled.Store(false)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ticketing-go/ticketing/codec"
 	"github.com/ticketing-go/ticketing/eventloop"
+	"github.com/ticketing-go/ticketing/ring"
 )
 
 // Both rings of a loop are full and face each other: the loop has requests for which there is no room and does not take
@@ -97,8 +98,8 @@ func TestTimeoutsDueTogetherAllArrive(t *testing.T) {
 	all.Wait()
 	d.a.do(func() {
 		for i, l := range d.h.lanes {
-			if len(l.spill) > 0 || cap(l.spill) > spillKept {
-				t.Errorf("loop %d: the spill keeps %d replies and room for %d, want none and at most %d", i, len(l.spill), cap(l.spill), spillKept)
+			if n, room := l.spill.len(), cap(l.spill.list); n > 0 || room > backlogKept {
+				t.Errorf("loop %d: the spill keeps %d replies and room for %d, want none and at most %d", i, n, room, backlogKept)
 			}
 		}
 	})
@@ -146,9 +147,9 @@ func TestControlMessagesWaitInOrder(t *testing.T) {
 		releaseOf(second, 3, 1<<40, "k"),
 	}}
 	l.offerAll()
-	if len(l.todo) != 1 || len(d.h.lanes[0].control) != 2 {
+	if len(l.todo) != 1 || d.h.lanes[0].control.len() != 2 {
 		d.a.turn.Unlock()
-		t.Fatalf("%d requests and %d control messages wait, want 1 and 2", len(l.todo), len(d.h.lanes[0].control))
+		t.Fatalf("%d requests and %d control messages wait, want 1 and 2", len(l.todo), d.h.lanes[0].control.len())
 	}
 	d.a.turn.Unlock()
 	d.run()
@@ -158,5 +159,83 @@ func TestControlMessagesWaitInOrder(t *testing.T) {
 	}
 	if kinds[codec.Granted] != 1 || kinds[codec.Left] != 2 || kinds[codec.NotHeld] != 1 {
 		t.Errorf("kinds %v, want one grant, two Left, one NotHeld", kinds)
+	}
+}
+
+// A long backlog goes through a ring of one slot as fast as through a large one, in order: closing it up after each step
+// would copy gigabytes here, while whoever does it has the turn.
+func TestLongBacklogsAreNotCopiedAtEachStep(t *testing.T) {
+	const n = 1 << 16
+	end := time.Now().Add(wakeLimit)
+	inTime := func(t *testing.T, i int) {
+		t.Helper()
+		if i%64 == 0 && time.Now().After(end) {
+			t.Fatalf("%d of %d have moved in %v", i, n, wakeLimit)
+		}
+	}
+	l := newSizedHost(1, 1, 1).lanes[0]
+	t.Run("spill", func(t *testing.T) {
+		for i := range uint64(n) {
+			l.slot().ID = i
+		}
+		for i := range n {
+			inTime(t, i)
+			l.unspill()
+			l.replies.Publish()
+			if s := l.replies.Next(); s == nil || s.ID != uint64(i) {
+				t.Fatalf("reply %d: got %v", i, s)
+			}
+			l.replies.Release()
+		}
+		if l.spill.len() > 0 || l.spilled.Load() {
+			t.Errorf("%d replies are left, spilled %v", l.spill.len(), l.spilled.Load())
+		}
+	})
+	t.Run("control", func(t *testing.T) {
+		for i := range n {
+			inTime(t, i)
+			l.putControl(request{id: uint64(i)})
+		}
+		for i := range n {
+			inTime(t, i)
+			l.moveControl()
+			l.requests.Publish()
+			if r := l.requests.Next(); r == nil || r.id != uint64(i) {
+				t.Fatalf("control message %d: got %v", i, r)
+			}
+			l.requests.Release()
+		}
+		if l.control.len() > 0 {
+			t.Errorf("%d control messages are left", l.control.len())
+		}
+	})
+}
+
+// A backlog that is never empty does not grow with what has gone through it.
+func TestBacklogThatIsNeverEmpty(t *testing.T) {
+	r := ring.New[int](4)
+	var b backlog[int]
+	put, got := 0, 0
+	for range 100 {
+		*b.add() = put
+		put++
+	}
+	for range 10000 {
+		for range 3 {
+			*b.add() = put
+			put++
+		}
+		b.moveTo(r)
+		r.Publish()
+		for range 3 {
+			if v := r.Next(); v == nil || *v != got {
+				t.Fatalf("value %d: got %v", got, v)
+			}
+			got++
+		}
+		r.Release()
+	}
+	if b.len() == 0 || cap(b.list) > 1000 {
+		t.Errorf("%d values wait in room for %d", b.len(), cap(b.list))
 	}
 }

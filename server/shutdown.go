@@ -96,7 +96,7 @@ func (a *applier) idle() bool {
 		return false
 	}
 	for _, l := range a.host.lanes {
-		if l.requests.Len() > 0 || len(l.spill) > 0 || l.replies.Len() > 0 {
+		if l.requests.Len() > 0 || l.spill.len() > 0 || l.replies.Len() > 0 {
 			return false
 		}
 	}
