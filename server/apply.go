@@ -207,7 +207,7 @@ func (a *applier) publish() {
 		if l.replies.Publish() {
 			a.kick(i)
 		}
-		if l.starved.Load() && l.starved.Swap(false) {
+		if !l.spilled.Load() && l.starved.Load() && l.starved.Swap(false) {
 			a.kick(i)
 		}
 	}

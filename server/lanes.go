@@ -78,7 +78,8 @@ type lane struct {
 	// starved: the loop was told that there is no room. The apply goroutine clears it and kicks the loop when it has made
 	// some.
 	starved atomic.Bool
-	// spilled: replies wait in spill. The loop rings the bell when it has read some of the ring.
+	// spilled: replies wait in spill. The loop rings the bell when it has read some of the ring, and hands over no request
+	// until then: whoever sends faster than its loop writes must not fill the memory with replies.
 	spilled atomic.Bool
 
 	control backlog[request] // the loop's: control messages for which the ring had no room
@@ -123,7 +124,7 @@ func (h *host) Request(s eventloop.SessionID, r *codec.Request) bool {
 }
 
 func (h *host) try(l *lane, s eventloop.SessionID, r *codec.Request) bool {
-	if l.control.len() > 0 && !l.moveControl() {
+	if l.spilled.Load() || l.control.len() > 0 && !l.moveControl() {
 		return false
 	}
 	kind := aReject

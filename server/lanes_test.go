@@ -162,6 +162,28 @@ func TestControlMessagesWaitInOrder(t *testing.T) {
 	}
 }
 
+// Whoever sends and whose replies are not written yet is not read any further: what waits to be written is bounded by the
+// rings. All of it is answered in the end.
+func TestSpillIsBounded(t *testing.T) {
+	const n, slots = 10000, 64
+	d := newDesk(t, deskSizes{loops: 1, requests: slots, replies: 8})
+	d.run()
+	l := &simLoop{d: d}
+	for i := range uint64(n) {
+		s := eventloop.NewSessionID(0, int(i%4), 1)
+		l.todo = append(l.todo, acquireOf(s, 2*i, "k", 0, time.Hour), releaseOf(s, 2*i+1, 1<<40, "k"))
+	}
+	for range n / slots {
+		l.offerAll() // and takes no reply
+		spill := 0
+		d.a.do(func() { spill = d.h.lanes[0].spill.len() })
+		if spill > 2*slots {
+			t.Fatalf("%d replies wait for room, want at most %d", spill, 2*slots)
+		}
+	}
+	l.must(2 * n)
+}
+
 // A long backlog goes through a ring of one slot as fast as through a large one, in order: closing it up after each step
 // would copy gigabytes here, while whoever does it has the turn.
 func TestLongBacklogsAreNotCopiedAtEachStep(t *testing.T) {
