@@ -212,6 +212,27 @@ func TestUndeliveredGrantGoesToTheNextWaiter(t *testing.T) {
 	wantSaid(t, got[4], codec.Released, 5)
 }
 
+// A leader that has heard from no majority writes no grant (PROTOCOL.md section 6). Such a grant was not handed to the
+// socket layer either: when the majority is back, the next waiter has the key at once, and not when a lease of nobody ends.
+func TestMutedGrantGoesToTheNextWaiter(t *testing.T) {
+	d := newDesk(t, deskSizes{loops: 1, requests: 64, replies: 64})
+	muted := true // of the one loop
+	d.h.muted = func() bool { defer func() { muted = false }(); return muted }
+	d.run()
+	first, second := eventloop.NewSessionID(0, 0, 1), eventloop.NewSessionID(0, 1, 1)
+	l := &simLoop{d: d, todo: []offer{acquireOf(first, 1, "k", 0, time.Hour), acquireOf(second, 2, "k", time.Hour, time.Hour)}}
+	l.offerAll()
+	for late := time.After(wakeLimit); len(l.got) < 2; l.drain() { // the loop does nothing of its own
+		select {
+		case <-d.kicks[0]:
+		case <-late:
+			t.Fatalf("the waiter behind a grant that was not written got nothing in %v: %v", wakeLimit, l.got)
+		}
+	}
+	wantSaid(t, l.got[0], codec.LostProposed, 1)
+	wantSaid(t, l.got[1], codec.Granted, 2)
+}
+
 // A notice of an undelivered grant that is no longer held, or is another's, does nothing.
 func TestUndeliveredNoticeThatComesLate(t *testing.T) {
 	d := newDesk(t, deskSizes{loops: 1, requests: 64, replies: 64})

@@ -82,7 +82,8 @@ type lane struct {
 	// until then: whoever sends faster than its loop writes must not fill the memory with replies.
 	spilled atomic.Bool
 
-	control backlog[request] // the loop's: control messages for which the ring had no room
+	control   backlog[request] // the loop's: control messages for which the ring had no room
+	givenBack bool             // the loop's: a grant was, and is not flushed
 
 	spill backlog[reply] // the apply goroutine's: replies for which the ring had no room
 }
@@ -231,7 +232,8 @@ func (h *host) NextReply(loop int) (eventloop.SessionID, *codec.Reply, bool) {
 	l := h.lanes[loop]
 	slot := l.replies.Next()
 	if slot == nil {
-		if l.control.len() > 0 { // kicked because there is room in the ring: nothing else may come that flushes it
+		if l.control.len() > 0 || l.givenBack { // nothing else may come that flushes it
+			l.givenBack = false
 			l.moveControl()
 			if l.requests.Publish() {
 				h.bell.Ring()
@@ -241,6 +243,8 @@ func (h *host) NextReply(loop int) (eventloop.SessionID, *codec.Reply, bool) {
 	}
 	slot.Key = slot.key[:slot.size]
 	if slot.Kind == codec.Granted && h.muted != nil && h.muted() {
+		h.Undelivered(slot.session, &slot.Reply) // no loop will say so of what is no grant any more
+		l.givenBack = true
 		slot.Kind = codec.LostProposed
 	}
 	return slot.session, &slot.Reply, true
