@@ -42,6 +42,8 @@ type fakeHost struct {
 	token    uint64
 	quiet    bool // record no requests
 	noRoom   bool // refuse
+	rationed bool // refuse when room is 0
+	room     int  // requests that are still taken
 	mute     bool // take requests without an answer
 	noLeft   bool // never answer Leave
 	released int
@@ -52,9 +54,10 @@ type fakeHost struct {
 func (h *fakeHost) Request(s SessionID, r *codec.Request) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.noRoom {
+	if h.noRoom || h.rationed && h.room == 0 {
 		return false
 	}
+	h.room--
 	if h.live == nil {
 		h.live = map[SessionID]bool{}
 	}

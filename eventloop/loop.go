@@ -313,19 +313,27 @@ func (l *loop) flushAll() {
 	l.dirty = l.dirty[:0]
 }
 
-// unblock offers again what the Host had no room for.
+// unblock offers again what the Host had no room for. Who was served and needs more goes behind those who got nothing: one
+// that always has more to send would otherwise take all the room there is each time.
 func (l *loop) unblock() {
 	if len(l.blocked) == 0 {
 		return
 	}
 	again := l.blocked
 	l.blocked = nil
+	var served []*session
 	for _, s := range again {
 		s.blocked = false
+		before := s.pending()
 		if s.muted() {
 			s.salvage()
 		} else {
 			s.resume()
 		}
+		if last := len(l.blocked) - 1; s.blocked && s.pending() < before {
+			l.blocked = l.blocked[:last]
+			served = append(served, s)
+		}
 	}
+	l.blocked = append(l.blocked, served...)
 }

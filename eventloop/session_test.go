@@ -395,6 +395,39 @@ func TestStalls(t *testing.T) {
 	between(t, "close", time.Since(pressed), stallTimeout-300*time.Millisecond, stallTimeout+500*time.Millisecond)
 }
 
+// Room that comes a little at a time goes round: one connection that always has more to send keeps nobody else waiting.
+func TestRoomGoesRound(t *testing.T) {
+	over(t, func(t *testing.T, start func(func(*Config, *fakeHost)) *rig) {
+		r := start(func(c *Config, h *fakeHost) { c.Loops = 1; h.rationed = true; h.mute = true })
+		blocked := func() int { // after all that the loop was told before
+			n := make(chan int, 1)
+			r.e.onLoops(func(l *loop) { n <- len(l.blocked) })
+			return <-n
+		}
+		const others, ration = 3, 8
+		for i := range 1 + others {
+			frames := release(1, "modest")
+			if i == 0 {
+				frames = bytes.Repeat(release(1, "greedy"), 4000)
+			}
+			r.dial().send(frames)
+			until(t, "the pause", 5*time.Second, func() bool { return blocked() == 1+i })
+		}
+		for range 2 { // the first may have the first ration
+			r.h.set(func() { r.h.room = ration })
+			blocked()
+		}
+		taken := map[string]int{}
+		for _, e := range r.h.all("release") {
+			taken[e.key]++
+		}
+		if taken["modest"] != others || taken["greedy"] != 2*ration-others {
+			t.Errorf("taken of each: %v, want %d of the modest", taken, others)
+		}
+		r.h.set(func() { r.h.rationed = false })
+	})
+}
+
 // A client that reads is never closed for what falls due, however much at once, and gets it all.
 func TestReadsLate(t *testing.T) {
 	over(t, func(t *testing.T, start func(func(*Config, *fakeHost)) *rig) {
