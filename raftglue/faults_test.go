@@ -175,6 +175,18 @@ func TestAPausedLeaderHasHeardFromNobody(t *testing.T) {
 		w.form()
 		w.within(3*time.Second, "all ready", w.allReady)
 		l := w.leader()
+		c := l.consensus.Load()
+		w.mustCommit(time.Second)
+		if !l.HeardMajority() {
+			t.Error("the leader has committed, and says that it has heard from no majority")
+		}
+		// It leads, as it believes, and what it heard last is an answer to what it sent longer ago than its lease.
+		latest := c.heard.majority.Load()
+		c.heard.majority.Store(int64(time.Since(c.heard.base) - testElection/2 - time.Millisecond))
+		if l.HeardMajority() {
+			t.Error("a leader that was stopped for longer than its lease says that it has heard from a majority")
+		}
+		c.heard.majority.Store(latest)
 		w.isolate(l.slotNow())
 		wait(testElection/2 + 30*time.Millisecond)
 		if l.HeardMajority() {
