@@ -73,6 +73,7 @@ func trio(t *testing.T) (nodes []*Server, leader *Server, stop func(*Server)) {
 			"BIND=" + at, "LISTEN_V3=127.0.0.1:0", "LISTEN_0_3=127.0.0.1:0", "LISTEN_0_1=127.0.0.1:0",
 			"ADVERTISE_0_3=" + at, "ADVERTISE_0_1=" + at, "ADMIN_BIND=", "EVENT_LOOPS=1", "GRACE=0", "FORM=auto",
 			"CLUSTER=" + strings.Join(members, ","), "PEER_PORT_OFFSET=1", "ELECTION_MS=2000",
+			"MAX_KEYS=5", // of a node alone
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -84,6 +85,12 @@ func trio(t *testing.T) (nodes []*Server, leader *Server, stop func(*Server)) {
 		t.Cleanup(func() { stop(s) })
 		nodes = append(nodes, s)
 	}
+	return nodes, leaderOfAll(t, nodes), stop
+}
+
+// leaderOfAll waits until one of these nodes serves.
+func leaderOfAll(t *testing.T, nodes []*Server) (leader *Server) {
+	t.Helper()
 	await(t, "a leader that serves", func() bool {
 		for _, s := range nodes {
 			s.apply.call(func() {
@@ -94,7 +101,7 @@ func trio(t *testing.T) (nodes []*Server, leader *Server, stop func(*Server)) {
 		}
 		return leader != nil
 	})
-	return nodes, leader, stop
+	return leader
 }
 
 // talker is a client on one wire of a server, authenticated.
@@ -129,6 +136,15 @@ func talkTo(t *testing.T, s *Server, wire codec.ClientWire, addr string) *talker
 		t.Fatalf("handshake on wire %s: %v", wire.Name(), err)
 	}
 	return c
+}
+
+// talkers is one client on each wire.
+func talkers(t *testing.T, s *Server) []*talker {
+	t.Helper()
+	return []*talker{
+		talkTo(t, s, codec.ClientV1, s.settings.Bind), talkTo(t, s, codec.ClientV3, s.settings.ListenV3),
+		talkTo(t, s, codec.ClientV03, s.settings.Listen03), talkTo(t, s, codec.ClientV01, s.settings.Listen01),
+	}
 }
 
 // read reads until decode is done; the error is the end of the stream before that.
@@ -166,32 +182,41 @@ func (c *talker) acquire(id uint64, key string) {
 	c.send(c.wire.AppendAcquire(nil, id, 1, 60, []byte(key)))
 }
 
-// reply is the kind of the next one that answers something, or the end of the stream.
-func (c *talker) reply() (codec.Kind, error) {
+// reply is the next one that answers something, without its key, or the end of the stream.
+func (c *talker) reply() (r codec.Reply, err error) {
 	c.t.Helper()
-	var r codec.Reply
-	err := c.read(func(b []byte) (int, bool, error) {
+	err = c.read(func(b []byte) (int, bool, error) {
 		n, err := c.wire.DecodeReply(b, &r)
 		return n, n > 0 && r.Kind != 0 && r.Kind != codec.Notice, err
 	})
-	return r.Kind, err
+	r.Key = nil // lent
+	return r, err
+}
+
+// want reads a reply, which must be of that kind, and returns its token.
+func (c *talker) want(kind codec.Kind, id uint64) uint64 {
+	c.t.Helper()
+	r, err := c.reply()
+	if c.wire == codec.ClientV01 { // which has no id, and no B
+		id = 0
+		if kind == codec.Busy {
+			kind = codec.TimedOut
+		}
+	}
+	if err != nil || r.Kind != kind || r.ID != id {
+		c.t.Fatalf("wire %s: kind %d for %d (%v), want kind %d for %d", c.wire.Name(), r.Kind, r.ID, err, kind, id)
+	}
+	return r.Token
 }
 
 // PROTOCOL.md section 6: a leader that has heard from no majority for longer than its leader lease writes no grant, not
 // even one that is committed. Here the followers end between the commit of a grant and its turn to be written.
 func TestALeaderThatHearsNobodyWritesNoGrant(t *testing.T) {
 	nodes, leader, stop := trio(t)
-	var clients []*talker
-	for at, wire := range map[string]codec.ClientWire{
-		leader.settings.Bind: codec.ClientV1, leader.settings.ListenV3: codec.ClientV3,
-		leader.settings.Listen03: codec.ClientV03, leader.settings.Listen01: codec.ClientV01,
-	} {
-		c := talkTo(t, leader, wire, at)
-		c.acquire(1, "before"+wire.Name())
-		if kind, err := c.reply(); kind != codec.Granted || err != nil {
-			t.Fatalf("wire %s: with a majority at hand: kind %d (%v), want a grant", wire.Name(), kind, err)
-		}
-		clients = append(clients, c)
+	clients := talkers(t, leader)
+	for _, c := range clients {
+		c.acquire(1, "before"+c.wire.Name())
+		c.want(codec.Granted, 1)
 	}
 	asked, write := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -231,17 +256,95 @@ func TestALeaderThatHearsNobodyWritesNoGrant(t *testing.T) {
 // wantNoGrant reads the Indeterminate of a wire: the end of the stream, or, on wire 3, its word for it.
 func wantNoGrant(t *testing.T, c *talker) {
 	t.Helper()
-	kind, err := c.reply()
 	if c.wire == codec.ClientV3 {
-		if kind != codec.LostProposed {
-			t.Errorf("wire 3: kind %d (%v), want I", kind, err)
-		}
+		c.want(codec.LostProposed, 2)
 		return
 	}
-	if kind == codec.Moved {
+	r, err := c.reply()
+	if r.Kind == codec.Moved {
 		_, err = c.reply()
 	}
-	if kind == codec.Granted || !errors.Is(err, io.EOF) {
-		t.Errorf("wire %s: kind %d (%v), want no grant and the end", c.wire.Name(), kind, err)
+	if r.Kind == codec.Granted || !errors.Is(err, io.EOF) {
+		t.Errorf("wire %s: kind %d (%v), want no grant and the end", c.wire.Name(), r.Kind, err)
 	}
+}
+
+// keysOf is a set of 16 keys that no other number has, as Request has it.
+func keysOf(n int) (set []byte) {
+	for i := range 16 {
+		set = append(set, 6)
+		set = fmt.Appendf(set, "%04d%02d", n, i)
+	}
+	return set
+}
+
+// acquireSets has a client of wire 3 acquire that many sets, and returns their tokens.
+func acquireSets(c *talker, sets int) (tokens []uint64) {
+	c.t.Helper()
+	for sent := 0; len(tokens) < sets; {
+		for ; sent < sets && sent < len(tokens)+100; sent++ {
+			c.send(c.wire.AppendRequest(nil, &codec.Request{
+				Op: codec.Acquire, Flags: codec.AsSet, ID: uint64(1 + sent), Lease: 250 * time.Second, Set: keysOf(sent),
+			}))
+		}
+		tokens = append(tokens, c.want(codec.Granted, uint64(1+len(tokens))))
+	}
+	return tokens
+}
+
+// releaseSets gives the sets from one number to another back.
+func releaseSets(c *talker, tokens []uint64, from, to int) {
+	c.t.Helper()
+	for i := from; i < to; i++ {
+		c.send(c.wire.AppendRequest(nil, &codec.Request{
+			Op: codec.Release, Flags: codec.AsSet, ID: uint64(1 + i), Token: tokens[i], Set: keysOf(i),
+		}))
+		c.want(codec.Released, uint64(1+i))
+	}
+}
+
+// PROTOCOL.md section 5: a cluster has 65,536 keys at most, whatever MAX_KEYS says. From 90 % of them on, 58,982, a new key
+// gets the definite no of its wire; from below 75 %, 49,152, on it is granted again. The limit is the leader's own: all
+// nodes have all keys, and the next leader refuses likewise.
+func TestKeysOfACluster(t *testing.T) {
+	nodes, leader, stop := trio(t)
+	c := talkTo(t, leader, codec.ClientV3, leader.settings.ListenV3)
+	const sets, singles = 3686, 6
+	tokens := acquireSets(c, sets)
+	everyone := func(s *Server, kind codec.Kind) {
+		t.Helper()
+		for _, c := range talkers(t, s) {
+			c.acquire(1, "new"+c.wire.Name())
+			c.want(kind, 1)
+		}
+	}
+	var single [singles]uint64
+	for i := range single {
+		c.acquire(1, fmt.Sprint("single", i))
+		single[i] = c.want(codec.Granted, 1)
+	}
+	everyone(leader, codec.Busy)
+	var rest []*Server
+	for _, s := range nodes {
+		await(t, "all keys are on all nodes", func() bool {
+			held := 0
+			s.apply.call(func() { held = s.apply.table.Counts().Keys })
+			return held == 16*sets+singles
+		})
+		if s != leader {
+			rest = append(rest, s)
+		}
+	}
+	stop(leader)
+	leader = leaderOfAll(t, rest)
+	everyone(leader, codec.Busy)
+	c = talkTo(t, leader, codec.ClientV3, leader.settings.ListenV3)
+	for i, token := range single {
+		c.send(c.wire.AppendRelease(nil, 1, token, fmt.Append(nil, "single", i)))
+		c.want(codec.Released, 1)
+	}
+	releaseSets(c, tokens, 0, 614)
+	everyone(leader, codec.Busy) // 49,152 keys
+	releaseSets(c, tokens, 614, 615)
+	everyone(leader, codec.Granted)
 }
