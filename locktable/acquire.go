@@ -26,6 +26,19 @@ func (t *Table) Acquire(now time.Duration, a *Acquire) {
 	t.settle()
 }
 
+// TurnAway answers an acquire that its caller refuses for load with Busy: at once, or, InOrder, in its turn. The table must
+// be leading; a and its keys are the caller's again when it returns.
+func (t *Table) TurnAway(now time.Duration, a *Acquire) {
+	t.order++
+	if t.refused && a.Flags&InOrder != 0 { // older ones may have been put off, and are in no line yet
+		c := acquireCommand(now, a, t.order)
+		c.turnedAway = true
+		t.putOff(c)
+		return
+	}
+	t.answerAcquire(a, Busy)
+}
+
 // acquire decides an acquire that arrived then: its wait counts from that, however often it is decided again.
 func (t *Table) acquire(now, arrived time.Duration, a *Acquire, order uint64) {
 	if now < t.graceOver {

@@ -299,6 +299,10 @@ func (t *Table) decideAgain(now time.Duration, again []*command) {
 			if x == nil || x.ended {
 				continue
 			}
+			if c.turnedAway {
+				t.answerAcquire(&c.acquire, Busy)
+				continue
+			}
 			if x.leaving {
 				c.acquire.Wait = 0
 			}

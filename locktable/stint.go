@@ -157,8 +157,11 @@ type release struct {
 
 // command is an acquire or a release that cannot be decided yet.
 type command struct {
-	kind    commandKind
-	barred  bool // a barrier has been applied since it came: what is not known now never will be
+	kind   commandKind
+	barred bool // a barrier has been applied since it came: what is not known now never will be
+	// turnedAway is an acquire whose answer is known, but not its turn.
+	turnedAway bool
+
 	order   uint64
 	arrived time.Duration // of an acquire
 	acquire Acquire

@@ -262,17 +262,24 @@ func (a *applier) take(now time.Duration, r *request) {
 		a.answer(r, codec.Moved)
 	case r.kind == aBusyAcquire:
 		a.turnedAway++
-		a.answer(r, codec.Busy)
+		ask := r.acquire()
+		a.table.TurnAway(now, &ask)
 	case r.kind == anAcquire:
-		a.table.Acquire(now, &locktable.Acquire{
-			Session: locktable.Session(r.session), ID: r.id, Keys: r.keys(), Flags: locktable.Flags(r.flags),
-			Wait: r.wait, Lease: r.lease,
-		})
+		ask := r.acquire()
+		a.table.Acquire(now, &ask)
 	default:
 		a.table.Release(now, &locktable.Release{
 			Session: locktable.Session(r.session), ID: r.id, Token: locktable.Token(r.token), Keys: r.keys(),
 			Flags: locktable.Flags(r.flags),
 		})
+	}
+}
+
+// acquire is the request as the table takes it, valid as long as the slot is.
+func (r *request) acquire() locktable.Acquire {
+	return locktable.Acquire{
+		Session: locktable.Session(r.session), ID: r.id, Keys: r.keys(), Flags: locktable.Flags(r.flags),
+		Wait: r.wait, Lease: r.lease,
 	}
 }
 

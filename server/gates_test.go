@@ -7,6 +7,7 @@ import (
 
 	"github.com/ticketing-go/ticketing/codec"
 	"github.com/ticketing-go/ticketing/eventloop"
+	"github.com/ticketing-go/ticketing/locktable"
 )
 
 // PROTOCOL.md section 5: the gate of acquires in flight closes at 90 % of 4096 and opens below 75 %; it moves with use,
@@ -136,5 +137,61 @@ func TestInFlightLastsUntilTheCommit(t *testing.T) {
 	d.a.do(func() {})
 	if n := d.h.gates.acquires.Load(); n != 0 {
 		t.Errorf("%d in flight with a holder and a waiter, want 0", n)
+	}
+}
+
+// WIRES.md section 5.2: the acquire that the gate turns away is answered behind the older ones of its connection and key
+// on wire 0.1, whether these hang on a record in flight or have been put off by a refusal. On other wires it is at once.
+func TestTurnedAwayInOrder(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		d := newDesk(t, deskSizes{loops: 1, requests: 64, replies: 64, hold: true})
+		d.run()
+		s, other := eventloop.NewSessionID(0, 0, 1), eventloop.NewSessionID(0, 1, 1)
+		inOrder := func(id uint64) offer {
+			o := acquireOf(s, id, "k", time.Hour, time.Hour)
+			o.r.Flags = codec.InOrder | codec.ByKey
+			return o
+		}
+		l := &simLoop{d: d}
+		offered := func(o ...offer) {
+			l.todo = o
+			l.offerAll()
+			d.a.do(func() {}) // what was handed over has been decided
+			l.drain()
+		}
+		if refused {
+			offered(acquireOf(other, 1, "l", 0, time.Hour))
+			offered(acquireOf(other, 2, "m", 0, time.Hour)) // in flight: until it is resolved all else is put off
+			d.a.call(func() {
+				d.a.table.Refuse(d.a.now(), locktable.Proposer{Stint: 1}, d.held.records[0].Seq)
+				d.held.records = d.held.records[1:]
+			})
+		}
+		offered(inOrder(3))
+		d.h.gates.closed.Store(true)
+		offered(inOrder(4), acquireOf(other, 5, "k", time.Hour, time.Hour))
+		if len(l.got) != 1 || l.got[0].kind != codec.Busy || l.got[0].id != 5 {
+			t.Fatalf("refused %v: before the commit came %v, want B for 5 alone", refused, l.got)
+		}
+		d.h.gates.closed.Store(false)
+		var of []said
+		for end := time.Now().Add(wakeLimit); len(of) < 2 && time.Now().Before(end); {
+			d.commit()
+			l.drain()
+			of = of[:0]
+			for _, g := range l.got {
+				if g.session == s {
+					of = append(of, g)
+				}
+			}
+		}
+		if len(of) != 2 {
+			t.Fatalf("refused %v: got %v, want two answers", refused, l.got)
+		}
+		wantSaid(t, of[0], codec.Granted, 3)
+		wantSaid(t, of[1], codec.Busy, 4)
+		if a := d.h.gates.acquires.Load(); a != 0 {
+			t.Errorf("refused %v: %d acquires in flight at the end", refused, a)
+		}
 	}
 }

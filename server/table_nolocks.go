@@ -104,6 +104,10 @@ func (t *lockTable) Acquire(_ time.Duration, a *locktable.Acquire) {
 	t.counts.UndecidedAcquires++
 }
 
+func (t *lockTable) TurnAway(_ time.Duration, a *locktable.Acquire) {
+	t.sink.Reply(&locktable.Reply{Session: a.Session, Kind: locktable.Busy, Flags: a.Flags, ID: a.ID, Key: a.Keys.First()})
+}
+
 func (t *lockTable) Release(_ time.Duration, r *locktable.Release) {
 	f := t.open()
 	keys := f.keep(r.Keys)
