@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -213,21 +214,25 @@ func (c *talker) want(kind codec.Kind, id uint64) uint64 {
 // even one that is committed. Here the followers end between the commit of a grant and its turn to be written.
 func TestALeaderThatHearsNobodyWritesNoGrant(t *testing.T) {
 	nodes, leader, stop := trio(t)
+	asked, write := make(chan struct{}), make(chan struct{})
+	var holding atomic.Bool
+	var once sync.Once
+	leader.apply.call(func() { // nobody has been granted anything, and whoever will be asks after somebody had the turn
+		muted := leader.host.muted
+		leader.host.muted = func() bool {
+			if holding.Load() {
+				once.Do(func() { close(asked) })
+				<-write
+			}
+			return muted != nil && muted()
+		}
+	})
 	clients := talkers(t, leader)
 	for _, c := range clients {
 		c.acquire(1, "before"+c.wire.Name())
 		c.want(codec.Granted, 1)
 	}
-	asked, write := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	leader.apply.call(func() { // whoever asks has had the turn after this, or a reply from one who has
-		muted := leader.host.muted
-		leader.host.muted = func() bool {
-			once.Do(func() { close(asked) })
-			<-write
-			return muted != nil && muted()
-		}
-	})
+	holding.Store(true)
 	for _, c := range clients {
 		c.acquire(2, "after"+c.wire.Name())
 	}
@@ -276,6 +281,27 @@ func keysOf(n int) (set []byte) {
 		set = fmt.Appendf(set, "%04d%02d", n, i)
 	}
 	return set
+}
+
+// handOver stops the leader and returns the next one. PROTOCOL.md section 7: by the time of its goodbye to its clients
+// leadership has been handed over, and nobody has to find out that it is gone.
+func handOver(t *testing.T, leader *Server, rest []*Server, stop func(*Server)) *Server {
+	t.Helper()
+	c := talkTo(t, leader, codec.ClientV1, leader.settings.Bind)
+	term := leader.node.Status().Term
+	done := make(chan struct{})
+	go func() { // ends with Stop
+		stop(leader)
+		close(done)
+	}()
+	if r, err := c.reply(); err != nil || r.Kind != codec.NotActive {
+		t.Fatalf("the goodbye is kind %d (%v), want not_active", r.Kind, err)
+	}
+	if a, b := rest[0].node.Status().Term, rest[1].node.Status().Term; max(a, b) == term {
+		t.Error("goodbye before leadership was handed over")
+	}
+	<-done
+	return leaderOfAll(t, rest)
 }
 
 // acquireSets has a client of wire 3 acquire that many sets, and returns their tokens.
@@ -335,8 +361,7 @@ func TestKeysOfACluster(t *testing.T) {
 			rest = append(rest, s)
 		}
 	}
-	stop(leader)
-	leader = leaderOfAll(t, rest)
+	leader = handOver(t, leader, rest, stop)
 	everyone(leader, codec.Busy)
 	c = talkTo(t, leader, codec.ClientV3, leader.settings.ListenV3)
 	for i, token := range single {

@@ -20,9 +20,11 @@ type valve struct {
 	alone
 	heldRecords
 	open bool
+	most int // entries in one record
 }
 
 func (v *valve) propose(now time.Duration, r *locktable.Record) {
+	v.most = max(v.most, len(r.Entries))
 	if v.open {
 		v.alone.propose(now, r)
 		return
@@ -133,6 +135,7 @@ func TestAcquiresInFlight(t *testing.T) {
 	awaitMetrics(t, s, map[string]float64{
 		`in_flight{kind="acquire"}`: in, `busy_total{reason="in_flight"}`: 4*each - in, `gate_closed{gate="acquires"}`: 1,
 	})
+	recordsAtOnce(t, s, v)
 	c.send(c.wire.AppendRelease(nil, 1, token, []byte("held"))) // is taken, behind all that
 	awaitMetrics(t, s, map[string]float64{`in_flight{kind="release"}`: 1})
 
@@ -158,6 +161,7 @@ func TestAcquiresInFlight(t *testing.T) {
 	for v.commitOne(s) {
 	}
 	probe.want(codec.Granted, id+1)
+	recordsAtOnce(t, s, v)
 	total := map[codec.Kind]int{}
 	for _, c := range clients {
 		n := each
@@ -175,6 +179,21 @@ func TestAcquiresInFlight(t *testing.T) {
 		t.Errorf("replies by kind %v, want %d grants, %d B and the release", total, in, 4*each-in)
 	}
 	awaitMetrics(t, s, map[string]float64{`in_flight{kind="acquire"}`: 0, `in_flight{kind="release"}`: 0})
+	// Up to 256 replies fell due at once for one connection: 64 in one write at most, and that often.
+	runs := shows(t, s, `write_replies_bucket{le="32"}`, `write_replies_bucket{le="64"}`, "write_replies_count")
+	if runs[0] >= runs[1] || runs[1] != runs[2] {
+		t.Errorf("of %v writes %v had 64 replies at most and %v half of that, want all, and less", runs[2], runs[1], runs[0])
+	}
+}
+
+// recordsAtOnce checks what waits for a commit: 8 records in flight at most, and never more than 256 entries in one.
+func recordsAtOnce(t *testing.T, s *Server, v *valve) {
+	t.Helper()
+	s.apply.call(func() {
+		if len(v.records) > 8 || v.most > 256 {
+			t.Errorf("%d records in flight, %d entries in one; want 8 and 256 at most", len(v.records), v.most)
+		}
+	})
 }
 
 // Releases in flight: from 512 on a connection with a further one is not read, the others' acquires go on, and in the end
