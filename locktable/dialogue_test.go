@@ -259,7 +259,7 @@ func (d *dialogue) say(words []string) error {
 	if err != nil {
 		return err
 	}
-	if len(words) > 1 && slices.Contains([]string{"loses", "stops", "restores"}, words[1]) {
+	if len(words) > 1 && slices.Contains([]string{"loses", "restores"}, words[1]) {
 		slices.Sort(d.out[before:]) // no order is promised among those who lose their place together
 	}
 	d.pump()

@@ -76,11 +76,16 @@ func (t *Table) answerInLine(w *waiter, s Session, kind Kind, token Token) {
 	t.moveLine(s, x, l)
 }
 
-// moveLine answers what no older acquire holds back any more.
+// moveLine answers what no older acquire holds back any more. Behind one that a stop leaves without a word on the wire, a
+// no would be taken for the answer to that one: it becomes StopQueued itself.
 func (t *Table) moveLine(s Session, x *session, l *line) {
+	silent := false
 	for len(l.items) > 0 && l.items[0].waiter == nil {
 		i := l.items[0]
 		l.items = l.items[1:]
+		if silent = silent || i.kind == StopQueued; silent && i.kind != Granted {
+			i.kind = StopQueued
+		}
 		t.answer(i.kind, s, i.flags, i.id, i.token, l.name[1:])
 	}
 	if len(l.items) > 0 {
@@ -96,7 +101,8 @@ func (t *Table) moveLine(s Session, x *session, l *line) {
 	}
 }
 
-// dropLines forgets what a session that leaves would have been answered in order; with answer, only its queued waiters.
+// dropLines forgets what a session that leaves would have been answered in order; with answer, only its queued waiters
+// and what they hold back, which would be taken for their answers.
 func (t *Table) dropLines(s Session, x *session, answer bool) {
 	if !answer {
 		x.lines = nil
@@ -104,10 +110,14 @@ func (t *Table) dropLines(s Session, x *session, answer bool) {
 	}
 	for i := len(x.lines) - 1; i >= 0; i-- {
 		l := x.lines[i]
-		rest := l.items[:0]
+		rest, silent := l.items[:0], false
 		for _, item := range l.items {
-			if item.waiter == nil || item.waiter.state == reserved {
+			switch {
+			case item.waiter == nil && silent && item.kind != Granted:
+			case item.waiter == nil || item.waiter.state == reserved:
 				rest = append(rest, item)
+			default:
+				silent = true
 			}
 		}
 		l.items = rest

@@ -15,9 +15,7 @@ func (t *Table) Lose(time.Duration) {
 			row[i].lines = nil
 		}
 	}
-	for t.queued != nil {
-		t.dismiss(t.queued.head.waiter, LostQueued)
-	}
+	t.dismissAll(LostQueued)
 	for _, f := range append(t.undone, t.batch...) {
 		t.loseWaiters(f, LostQueued)
 	}

@@ -1,6 +1,10 @@
 package locktable
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // waiterOf makes a waiter of an acquire: its places name its keys, but it stands in no queue yet.
 func (t *Table) waiterOf(arrived time.Duration, a *Acquire, order uint64) *waiter {
@@ -175,6 +179,22 @@ func (t *Table) dismiss(w *waiter, kind Kind) {
 	t.drop(w)
 }
 
+// dismissAll empties all queues, in order of arrival.
+func (t *Table) dismissAll(kind Kind) {
+	var all []*waiter
+	for k := t.queued; k != nil; k = k.below {
+		for p := k.head; p != nil; p = p.next {
+			if p == &p.waiter.first {
+				all = append(all, p.waiter)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *waiter) int { return cmp.Compare(a.order, b.order) })
+	for _, w := range all {
+		t.dismiss(w, kind)
+	}
+}
+
 // reply answers all sessions of w.
 func (t *Table) reply(w *waiter, kind Kind, token Token) {
 	first := w.first.key.name[1:]
@@ -260,8 +280,6 @@ func (t *Table) Stop(now time.Duration) {
 		return
 	}
 	t.stopped = true
-	for t.queued != nil {
-		t.dismiss(t.queued.head.waiter, StopQueued)
-	}
+	t.dismissAll(StopQueued)
 	t.settle()
 }

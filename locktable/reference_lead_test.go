@@ -450,7 +450,25 @@ func (l *refLead) answer(c *refCommand, kind locktable.Kind, token locktable.Tok
 		if len(o.asked) > 0 && !older {
 			l.ordered = slices.Delete(l.ordered, i, i+1)
 			l.t.say(o.session, o.asked[0], o, o.token)
+			if o.asked[0] == locktable.StopQueued {
+				l.silence(o)
+			}
 			i = -1
+		}
+	}
+}
+
+// silence makes the noes that o held back what o got at a stop, which is nothing on wire 0.1.
+func (l *refLead) silence(o *refCommand) {
+	for _, p := range l.ordered {
+		if p.session != o.session || p.keys != o.keys {
+			continue
+		}
+		if len(p.asked) == 0 {
+			return
+		}
+		if p.asked[0] != locktable.Granted {
+			p.asked[0] = locktable.StopQueued
 		}
 	}
 }

@@ -272,6 +272,44 @@ func TestTermination(t *testing.T) {
 	}
 }
 
+// Who waits at a stop is told in order of arrival, whatever the keys; on 0.1 nobody is, nor who is refused behind a waiter.
+func TestTerminationTellsWaitersInOrder(t *testing.T) {
+	t.Parallel()
+	d := spawn(t, "MAX_WAITERS=2")
+	waiters := map[string]*client{}
+	for _, w := range wires {
+		c := d.dial(t, w)
+		c.grant(1, 1, 30, "k"+w)
+		c.grant(1, 1, 30, "l"+w)
+		for id, key := range []string{2: "k", 3: "l", 4: "k"} {
+			if key != "" {
+				c.send(c.wire.AppendAcquire(nil, uint64(id), 30, 30, []byte(key+w)))
+			}
+		}
+		if w == "0.1" {
+			c.send(c.wire.AppendAcquire(nil, 5, 30, 30, []byte("k"+w))) // a T, held back
+		}
+		c.grant(6, 1, 30, "m"+w) // behind those that wait
+		waiters[w] = c
+	}
+	d.signal(t, syscall.SIGTERM)
+	for w, c := range waiters {
+		for id, key := range []string{2: "k", 3: "l", 4: "k"} {
+			switch {
+			case key == "" || w == "0.1":
+			case w == "3":
+				c.want(failed(w, uint64(id), "3"))
+			default:
+				c.want(refused(w, 'B', uint64(id), key+w))
+			}
+		}
+		if w != "3" {
+			c.want([]byte("Enot_active\n"))
+		}
+		c.wantEnd()
+	}
+}
+
 // A second signal ends it at once, though a client does not take its last words.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
