@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -301,7 +302,11 @@ func (src *sources) adoptDebugMode(up map[string]given) error {
 	if !on {
 		return nil
 	}
-	return src.adopt("LOG_LEVEL", given{"debug", g.from})
+	err = src.adopt("LOG_LEVEL", given{"debug", g.from})
+	if e := (*SettingError)(nil); errors.As(err, &e) {
+		e.Value = g.value
+	}
+	return err
 }
 
 // adopt takes a value that was given under another name. The setting's own name, wherever it was given, must agree.

@@ -92,3 +92,11 @@ func TestTwoNamesOfOneSetting(t *testing.T) {
 		}
 	}
 }
+
+// A refusal shows the value as the user wrote it, not what it stands for.
+func TestDebugModeIsRefusedAsWritten(t *testing.T) {
+	_, _, err := Load(nil, []string{"debug_mode=1", "LOG_LEVEL=info"})
+	if err == nil || !strings.Contains(err.Error(), `debug_mode="1"`) {
+		t.Errorf("error %v, want one that names debug_mode=\"1\"", err)
+	}
+}
