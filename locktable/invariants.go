@@ -167,6 +167,9 @@ func (t *Table) checkFlights() error {
 			if w.fresh {
 				acquires++
 			}
+			if w.rare != nil {
+				acquires += w.rare.joined
+			}
 			for p := range w.places {
 				if p.key.reserved != w {
 					return broken("key %q is not reserved for the waiter whose grant is in flight", p.key.name)

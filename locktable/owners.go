@@ -51,24 +51,27 @@ func (t *Table) sameAcquire(arrived time.Duration, a *Acquire, order uint64) boo
 	return true
 }
 
-// joinWaiter makes w the waiter of one more session. Lease and wait are those of the copy that came last; once the grant
-// is in flight they are settled.
+// joinWaiter makes w the waiter of one more copy: a waiting one of its session, and has one answer for it however often it
+// came; one whose grant is in flight of every copy, as if the grant had come before it. Lease and wait are those of the
+// copy that came last; once the grant is in flight they are settled.
 func (t *Table) joinWaiter(arrived time.Duration, w *waiter, a *Acquire) {
-	if !w.claimedBy(a.Session) {
+	if w.rare == nil {
+		w.rare = &rare{}
+	}
+	if w.state == reserved {
+		t.undecided(a.Session, 1)
+		t.undecidedAcquires++
+		w.rare.joined++
+	}
+	if w.state == reserved || !w.claimedBy(a.Session) {
 		c := &w.sender
 		if c.session != 0 {
-			if w.rare == nil {
-				w.rare = &rare{}
-			}
 			c = &claim{}
 			w.rare.claims = append(w.rare.claims, c)
 			w.copies = true
 		}
 		c.session, c.waiter = a.Session, w
 		t.adopt(c)
-		if w.state == reserved {
-			t.undecided(a.Session, 1)
-		}
 	}
 	if w.state == queued {
 		w.lease = uint32(millisUp(a.Lease))

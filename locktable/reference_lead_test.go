@@ -327,7 +327,7 @@ func (l *refLead) enqueue(c *refCommand) {
 func (l *refLead) sameOwner(now time.Duration, c *refCommand) bool {
 	for _, w := range append(slices.Clone(l.reserved), l.queue...) {
 		if w.flags&locktable.Idempotent != 0 && w.id == c.id && w.keys == c.keys {
-			if !slices.Contains(w.claims, c.session) {
+			if w.flight || !slices.Contains(w.claims, c.session) {
 				w.claims = append(w.claims, c.session)
 			}
 			if !w.flight {
@@ -427,7 +427,8 @@ func (l *refLead) undelivered(s locktable.Session, token locktable.Token) {
 	if !ok || l.fixed[token] || !slices.Contains(rs, s) {
 		return
 	}
-	if l.readers[token] = remove(rs, s); len(l.readers[token]) == 0 {
+	at := slices.Index(rs, s)
+	if l.readers[token] = slices.Delete(rs, at, at+1); len(l.readers[token]) == 0 {
 		l.revokes = append(l.revokes, token)
 	}
 }

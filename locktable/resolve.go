@@ -191,6 +191,10 @@ func (t *Table) unreserve(w *waiter) {
 		w.fresh = false
 		t.undecidedAcquires--
 	}
+	if w.rare != nil {
+		t.undecidedAcquires -= w.rare.joined
+		w.rare.joined = 0
+	}
 }
 
 // back returns w to its place in its queues, with its old deadline; an attempt without queueing is due now.

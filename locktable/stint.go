@@ -83,14 +83,15 @@ type waiter struct {
 	flags   Flags
 	state   uint8
 	fresh   bool  // never queued: its acquire is undecided while its grant is in flight
-	copies  bool  // rare.claims may hold more sessions
+	copies  bool  // rare.claims may hold more copies
 	rare    *rare // nil for a single key and a single session
 }
 
 // rare is what few waiters have.
 type rare struct {
 	places []place  // of the second and further keys of a set
-	claims []*claim // of further sessions that sent the same acquire (wire 0.3)
+	claims []*claim // of further copies of the same acquire (wire 0.3)
+	joined int      // copies that came since its grant is in flight: undecided acquires
 }
 
 const (

@@ -19,6 +19,15 @@ var sameOwner = []scene{
 			a < A 7 $a k
 			c > A 8 30 9 k
 			c < A 8 $c k in 1.98 2.06`},
+	{"sent again before the first was answered: an answer to each", `
+			a > A 7 9 9 k
+			a > A 7 9 9 k
+			a > A 7 9 9 k
+			a < A 7 $a k
+			a < A 7 $a k
+			a < A 7 $a k
+			a > R 0 $a k
+			a < R 0 $a k`},
 	{"released: a new acquire", `
 			a > A 7 9 9 k
 			a < A 7 $a k
