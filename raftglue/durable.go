@@ -74,7 +74,7 @@ var (
 )
 
 func lockDir(path string) (*os.File, error) {
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := makeDir(path); err != nil {
 		return nil, fmt.Errorf("DATA_DIR: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -220,7 +220,7 @@ func (n *Node) newStores() (*stores, error) {
 
 func (n *Node) openStores(d *dataDir) (*stores, error) {
 	path := filepath.Join(d.path, walName)
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := makeDir(path); err != nil {
 		return nil, err
 	}
 	logger := newRaftLog(n.log)
@@ -303,7 +303,26 @@ func writeJSON(dir, name string, v any) error {
 	return syncDir(dir)
 }
 
-func syncDir(dir string) error {
+// makeDir makes a directory, and what it lies in, that are still there after a crash: what is fsynced in a directory is
+// worth nothing without it.
+func makeDir(path string) error {
+	var above []string
+	for p := filepath.Clean(path); !exists(p) && p != filepath.Dir(p); p = filepath.Dir(p) {
+		above = append(above, filepath.Dir(p))
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	for _, p := range above {
+		if err := syncDir(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncDir has what a directory lists on disk; tests replace it.
+var syncDir = func(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err
