@@ -106,8 +106,10 @@ func (n *Node) startConsensus(st *stores, begin []member) error {
 		}
 	}
 	machine := &fsm{machine: n.cfg.Machine, changed: c.wake}
-	r, err := raft.NewRaft(cfg, machine, st.log, kept, st.snapshots, c.trans)
+	r, err := newRaft(cfg, machine, st, kept, c.trans)
 	if err != nil {
+		c.trans.Close()
+		c.trans.CloseStreams()
 		return fmt.Errorf("starting Raft: %w", err)
 	}
 	c.raft = r
@@ -119,6 +121,23 @@ func (n *Node) startConsensus(st *stores, begin []member) error {
 	go n.runGate(c)     // until Stop
 	go n.compact(c)     // until Stop
 	return nil
+}
+
+// newRaft is raft.NewRaft, which panics where the log begins behind the newest snapshot that can be restored.
+func newRaft(cfg *raft.Config, machine raft.FSM, st *stores, kept raft.StableStore, trans raft.Transport) (r *raft.Raft, err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case error:
+			if !errors.Is(p, raft.ErrLogNotFound) {
+				panic(p)
+			}
+			err = fmt.Errorf("a snapshot is missing or cannot be read: %w", p)
+		default:
+			panic(p)
+		}
+	}()
+	return raft.NewRaft(cfg, machine, st.log, kept, st.snapshots, trans)
 }
 
 // peerTimeout bounds one Raft RPC, and the dialing of a peer for it.

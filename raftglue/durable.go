@@ -66,6 +66,7 @@ var ErrDirInUse = errors.New("in use by another process")
 
 var (
 	errStateMissing  = errors.New("it has an identity, but its log is missing")
+	errPeersMissing  = errors.New("it has an identity, but " + peersName + " is missing")
 	errStateForeign  = errors.New("its log belongs to another identity")
 	errStateNoName   = errors.New("it has a log, but no identity")
 	errSingleDir     = errors.New("it belongs to a single node")
@@ -113,6 +114,10 @@ func (n *Node) readDataDir(d *dataDir) (*stores, error) {
 	case errors.Is(err, fs.ErrNotExist) && exists(d.path, walName):
 		return nil, &DirError{d.path, errStateNoName}
 	case errors.Is(err, fs.ErrNotExist):
+		// In this order: a directory with an identity has all that an identity needs.
+		if err := writeJSON(d.path, peersName, map[string]start{}); err != nil {
+			return nil, fmt.Errorf("DATA_DIR: %w", err)
+		}
 		d.id = identityFile{Version: 1, Incarnation: newIncarnation(), Slot: n.formation.slot}
 	case err != nil:
 		return nil, &DirError{d.path, err}
@@ -143,7 +148,7 @@ func (n *Node) recover(d *dataDir) (*stores, error) {
 	if !f.formed && f.promised == nil || !f.formed && !exists(d.path, walName, walMetaName) {
 		return nil, n.removeState(d)
 	}
-	if !exists(d.path, walName, walMetaName) {
+	if !hasLog(d) {
 		return nil, &DirError{d.path, errStateMissing}
 	}
 	st, err := n.openStores(d)
@@ -161,13 +166,26 @@ func (n *Node) recover(d *dataDir) (*stores, error) {
 	return st, n.persist()
 }
 
+// hasLog says whether the log is there. The library makes an empty one of an empty head, and of a last segment whose file
+// is gone: that would forget what was acknowledged, and keep the votes.
+func hasLog(d *dataDir) bool {
+	head, err := os.Stat(filepath.Join(d.path, walName, walMetaName))
+	if err != nil || head.Size() == 0 {
+		return false
+	}
+	segments, err := filepath.Glob(filepath.Join(d.path, walName, "*.wal"))
+	return err == nil && len(segments) > 0
+}
+
 func (n *Node) removeState(d *dataDir) error {
 	return errors.Join(os.RemoveAll(filepath.Join(d.path, walName)), os.RemoveAll(filepath.Join(d.path, snapshotsName)))
 }
 
 func (n *Node) readPeers(d *dataDir) error {
 	known := map[string]start{}
-	if err := readJSON(d.path, peersName, &known); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := readJSON(d.path, peersName, &known); errors.Is(err, fs.ErrNotExist) {
+		return errPeersMissing
+	} else if err != nil {
 		return err
 	}
 	for hex, s := range known {

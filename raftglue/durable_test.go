@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,12 @@ func TestDirectoriesThatMustNotBeUsed(t *testing.T) {
 		}{
 			{"log missing", func() error { return os.RemoveAll(filepath.Join(own, walName)) }},
 			{"log's head missing", func() error { return os.Remove(filepath.Join(own, walName, walMetaName)) }},
+			{"log's head empty", func() error { return os.Truncate(filepath.Join(own, walName, walMetaName), 0) }},
+			{"log's segments missing", func() error { return each(filepath.Join(own, walName, "*.wal"), os.Remove) }},
+			{"segment's head overwritten", func() error {
+				return each(filepath.Join(own, walName, "*.wal"), func(f string) error { return overwrite(f, 0) })
+			}},
+			{"peers missing", func() error { return os.Remove(filepath.Join(own, peersName)) }},
 			{"identity missing", func() error { return os.Remove(filepath.Join(own, identityName)) }},
 			{"identity cut off", func() error { return os.Truncate(filepath.Join(own, identityName), 20) }},
 			{"identity of a newer version", func() error {
@@ -165,6 +172,91 @@ func TestDirectoriesThatMustNotBeUsed(t *testing.T) {
 		w.mustCommit(time.Second)
 		w.check()
 	})
+}
+
+// each does something with every file of that pattern; one at least is there.
+func each(pattern string, do func(string) error) error {
+	files, err := filepath.Glob(pattern)
+	if len(files) == 0 {
+		err = errors.Join(err, fmt.Errorf("no %s", pattern))
+	}
+	for _, f := range files {
+		err = errors.Join(err, do(f))
+	}
+	return err
+}
+
+func overwrite(file string, at int64) error {
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte("what nobody has written"), at)
+	return errors.Join(err, f.Close())
+}
+
+// TestSnapshotsThatTheLogNeeds: where the log begins behind a snapshot, the node does not start without that snapshot.
+func TestSnapshotsThatTheLogNeeds(t *testing.T) {
+	dir := t.TempDir()
+	virtual(t, func(t *testing.T) {
+		w := durableWorld(t, dir)
+		w.startAll()
+		defer w.stopAll()
+		w.form()
+		w.within(3*time.Second, "all ready", w.allReady)
+		for range keepSnapshots { // beside the newest there is an older one, behind which the log has a gap
+			for range 5 {
+				w.mustCommit(time.Second)
+			}
+			c := w.procs[1].consensus.Load()
+			rc := c.raft.ReloadableConfig()
+			rc.TrailingLogs = 1
+			if err := errors.Join(c.raft.ReloadConfig(rc), c.raft.Snapshot().Error()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.kill(1)
+		own, keep := filepath.Join(dir, "1"), filepath.Join(dir, "keep")
+		backup(t, own, keep)
+		states := filepath.Join(own, snapshotsName, "*", "state.bin")
+		newest := func(do func(string) error) func() error {
+			return func() error {
+				files, err := filepath.Glob(states)
+				slices.SortFunc(files, func(a, b string) int { return int(snapshotIndex(b)) - int(snapshotIndex(a)) })
+				return errors.Join(err, do(files[0]))
+			}
+		}
+		for _, c := range []struct {
+			name string
+			harm func() error
+		}{
+			{"all missing", func() error { return os.RemoveAll(filepath.Join(own, snapshotsName)) }},
+			{"newest missing", newest(func(f string) error { return os.RemoveAll(filepath.Dir(f)) })},
+			{"newest overwritten", newest(func(f string) error { return overwrite(f, 0) })},
+			{"all overwritten", func() error { return each(states, func(f string) error { return overwrite(f, 0) }) }},
+		} {
+			if err := c.harm(); err != nil {
+				t.Fatal(err)
+			}
+			var bad *DirError
+			if err := startError(t, w, 1); !errors.As(err, &bad) || !strings.Contains(err.Error(), "new member") {
+				t.Errorf("%s: %v; want a refusal that says how to come back", c.name, err)
+			}
+			os.RemoveAll(own)
+			backup(t, keep, own)
+		}
+		w.start(1)
+		w.within(5*time.Second, "all ready again", w.allReady)
+		w.mustCommit(time.Second)
+		w.check()
+	})
+}
+
+// snapshotIndex is the index in the name of a snapshot's folder: term-index-time.
+func snapshotIndex(file string) (index uint64) {
+	var term uint64
+	fmt.Sscanf(filepath.Base(filepath.Dir(file)), "%d-%d-", &term, &index)
+	return index
 }
 
 func backup(t *testing.T, from, to string) {

@@ -152,7 +152,7 @@ func Start(cfg Config) (*Node, error) {
 		if err != nil {
 			ln.Close()
 			n.closeDir(st)
-			return nil, err
+			return nil, &DirError{n.dir.path, err}
 		}
 	} else if cfg.Form == "auto" && cfg.DataDir == "" {
 		n.log.Warn("FORM=auto without DATA_DIR cannot tell a first start from the loss of all nodes at once: after such " +
