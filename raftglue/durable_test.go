@@ -305,6 +305,47 @@ func TestADirectoryRestoredFromABackup(t *testing.T) {
 	})
 }
 
+// TestAMajorityOfDirectoriesIsLost: who follows the advice to the letter gets a new cluster, also where FORM was auto.
+func TestAMajorityOfDirectoriesIsLost(t *testing.T) {
+	for _, form := range []string{"explicit", "auto"} {
+		dir := t.TempDir()
+		virtual(t, func(t *testing.T) {
+			w := durableWorld(t, dir)
+			inDir := w.edit
+			w.edit = func(slot int, c *Config) { inDir(slot, c); c.Form = form }
+			w.startAll()
+			defer w.stopAll()
+			if form == "explicit" {
+				w.form()
+			}
+			w.within(5*time.Second, "all ready", w.allReady)
+			w.stopAll()
+			for _, slot := range []int{0, 1} {
+				os.RemoveAll(filepath.Join(dir, fmt.Sprint(slot)))
+			}
+			w.startAll()
+			wait(20 * time.Second)
+			for slot, p := range w.procs {
+				ok, why := p.Ready()
+				if ok || !strings.Contains(why, "stop all nodes and move their data directories away, start them again") ||
+					strings.Contains(why, "with FORM=explicit") != (form == "auto") {
+					t.Errorf("FORM=%s, slot %d: ready %v, %q", form, slot, ok, why)
+				}
+			}
+			w.stopAll()
+			for slot := range w.procs {
+				os.RemoveAll(filepath.Join(dir, fmt.Sprint(slot)))
+			}
+			form = "explicit"
+			w.startAll()
+			if _, err := w.procs[1].form(100, nil); err != nil {
+				t.Fatal(err)
+			}
+			w.within(5*time.Second, "all ready again", w.allReady)
+		})
+	}
+}
+
 // TestAPromiseOutlivesItsProcess: with a data directory a promise is kept across starts, until it is abandoned.
 func TestAPromiseOutlivesItsProcess(t *testing.T) {
 	dir := t.TempDir()
@@ -321,7 +362,7 @@ func TestAPromiseOutlivesItsProcess(t *testing.T) {
 		}
 		w.kill(1)
 		w.start(1)
-		if _, err := w.procs[0].form(1, nil); err == nil || !strings.Contains(err.Error(), "--abandon") {
+		if _, err := w.procs[0].form(0, nil); err == nil || !strings.Contains(err.Error(), "--abandon") {
 			t.Fatalf("init beside a promise: %v", err)
 		}
 		if err := w.procs[0].abandon(); err != nil {

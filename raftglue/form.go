@@ -3,13 +3,16 @@ package raftglue
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
 
-// askAll asks all members at once and returns their answers in slot order, nil where none came.
-func (n *Node) askAll(q *question, timeout time.Duration) []*reply {
-	out := make([]*reply, len(n.cfg.Members))
+// askAll asks all members at once and returns their answers in slot order, nil where none came. stranger is not nil if
+// one of them did not know this node's peer token.
+func (n *Node) askAll(q *question, timeout time.Duration) (out []*reply, stranger error) {
+	out = make([]*reply, len(n.cfg.Members))
+	errs := make([]error, len(n.cfg.Members))
 	var wg sync.WaitGroup
 	for slot, client := range n.cfg.Members {
 		if client == n.cfg.Self {
@@ -23,20 +26,25 @@ func (n *Node) askAll(q *question, timeout time.Duration) []*reply {
 			if err == nil || errors.As(err, &no) {
 				out[slot] = r
 			}
+			errs[slot] = err
 		})
 	}
 	wg.Wait()
-	return out
+	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, ErrPeerToken) }); i >= 0 {
+		stranger = fmt.Errorf("%w: give all nodes the same PEER_TOKEN", errs[i])
+	}
+	return out, stranger
 }
 
-func (n *Node) helloAll(timeout time.Duration) []*hello {
-	out := make([]*hello, len(n.cfg.Members))
-	for i, r := range n.askAll(&question{Op: opHello}, timeout) {
+func (n *Node) helloAll(timeout time.Duration) (out []*hello, stranger error) {
+	out = make([]*hello, len(n.cfg.Members))
+	replies, stranger := n.askAll(&question{Op: opHello}, timeout)
+	for i, r := range replies {
 		if r != nil {
 			out[i] = r.Hello
 		}
 	}
-	return out
+	return out, stranger
 }
 
 // form makes this node the coordinator of a new cluster: look at all members, have all of them promise, and begin it;
@@ -53,14 +61,15 @@ var errForming = errors.New("this node is forming a cluster at this moment")
 
 // coordinate is form; n.forming is held.
 func (n *Node) coordinate(firstToken uint64, grace *time.Duration) (ClusterID, error) {
-	hellos := n.helloAll(askTimeout)
+	hellos, stranger := n.helloAll(askTimeout)
 	n.mu.Lock()
 	p, err := n.formation.plan(hellos, firstToken, grace)
 	n.mu.Unlock()
 	if err != nil {
-		return ClusterID{}, err
+		return ClusterID{}, orStranger(err, stranger)
 	}
-	err = n.promises(p, n.askAll(&question{Op: opPromise, Promise: p}, askTimeout))
+	replies, _ := n.askAll(&question{Op: opPromise, Promise: p}, askTimeout)
+	err = n.promises(p, replies)
 	if err == nil {
 		if err = n.begin(p, hellos); err == nil {
 			return p.Cluster, nil
@@ -68,6 +77,14 @@ func (n *Node) coordinate(firstToken uint64, grace *time.Duration) (ClusterID, e
 	}
 	n.askAll(&question{Op: opWithdraw, Cluster: p.Cluster}, askTimeout)
 	return ClusterID{}, err
+}
+
+// orStranger is the better reason of the two where a member did not answer.
+func orStranger(err, stranger error) error {
+	if errors.Is(err, errSilent) && stranger != nil {
+		return stranger
+	}
+	return err
 }
 
 func (n *Node) promises(p *promise, replies []*reply) error {
@@ -102,17 +119,19 @@ func (n *Node) begin(p *promise, hellos []*hello) error {
 
 // abandon clears the promises of all members, if all answer and none is part of a cluster.
 func (n *Node) abandon() error {
-	for slot, h := range n.helloAll(askTimeout) {
+	hellos, stranger := n.helloAll(askTimeout)
+	for slot, h := range hellos {
 		switch {
 		case h == nil:
-			return fmt.Errorf("%s does not answer: promises are cleared only when all members say that they are part of no "+
-				"cluster", n.cfg.Members[slot])
+			return orStranger(fmt.Errorf("%s %w: promises are cleared only when all members say that they are part of no "+
+				"cluster", n.cfg.Members[slot], errSilent), stranger)
 		case h.Formed:
 			return fmt.Errorf("%s is part of cluster %s: nothing to abandon; the others join it by themselves",
 				n.cfg.Members[slot], h.Cluster)
 		}
 	}
-	for slot, r := range n.askAll(&question{Op: opWithdraw}, askTimeout) {
+	replies, _ := n.askAll(&question{Op: opWithdraw}, askTimeout)
+	for slot, r := range replies {
 		if r == nil {
 			return fmt.Errorf("%s did not answer: ask again", n.cfg.Members[slot])
 		}
@@ -150,7 +169,7 @@ func (n *Node) formByItself(hellos []*hello) error {
 			}
 		}
 	}
-	_, err := n.coordinate(1, nil)
+	_, err := n.coordinate(0, nil)
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 type Terms struct {
 	// FirstToken is the first token to be issued; 1 unless `init --first-token` said otherwise.
 	FirstToken uint64 `json:"first_token"`
-	// Grace is how long the first leader waits before its first grant; 0 without --first-token.
+	// Grace is how long the first leader waits before its first grant; 0 unless --first-token or --grace was given.
 	Grace time.Duration `json:"grace_ns"`
 }
 
@@ -51,6 +51,7 @@ var (
 	errOtherMembers = errors.New("this node has another list of members")
 	errWithdrawn    = errors.New("that cluster has been withdrawn")
 	errStopping     = errors.New("this node is stopping")
+	errSilent       = errors.New("does not answer")
 	errNoPromise    = errors.New("the promise of this cluster has been withdrawn")
 )
 
@@ -139,8 +140,16 @@ func (f *formation) become(c ClusterID, size int, terms Terms) {
 	f.formed, f.cluster, f.size, f.terms, f.promised = true, c, size, terms, nil
 }
 
+// stopAll is how nodes forget the cluster that they are part of.
+func stopAll(durable bool) string {
+	if durable {
+		return "stop all nodes and move their data directories away"
+	}
+	return "stop all nodes"
+}
+
 // plan is what a coordinator concludes from the members' answers, in slot order: the promise to ask all of them for, or
-// the one line that tells the operator why not.
+// the one line that tells the operator why not. firstToken 0: none was named.
 func (f *formation) plan(hellos []*hello, firstToken uint64, grace *time.Duration) (*promise, error) {
 	p := &promise{Cluster: newClusterID(), By: f.slot, Members: f.members, Terms: Terms{FirstToken: max(firstToken, 1)}}
 	var longest time.Duration
@@ -148,12 +157,14 @@ func (f *formation) plan(hellos []*hello, firstToken uint64, grace *time.Duratio
 		who := f.members[slot]
 		switch {
 		case h == nil:
-			return nil, fmt.Errorf("%s does not answer: start all members, then try again", who)
-		case h.Formed && !(slot == f.slot):
-			return nil, fmt.Errorf("%s is part of cluster %s: nodes without one join it by themselves; to form another, stop "+
-				"all nodes first", who, h.Cluster)
+			return nil, fmt.Errorf("%s %w: start all members, then try again", who, errSilent)
 		case h.Formed:
-			return nil, errFormed
+			err := fmt.Errorf("%s is part of cluster %s", who, h.Cluster)
+			if slot == f.slot {
+				err = errFormed
+			}
+			return nil, fmt.Errorf("%w: nodes without one join it by themselves; to form another, %s first", err,
+				stopAll(h.Durable))
 		case !slices.Equal(h.Members, f.members):
 			return nil, fmt.Errorf("%s has another list of members: give all nodes the same CLUSTER, in the same order", who)
 		case h.Slot != slot:
@@ -169,7 +180,7 @@ func (f *formation) plan(hellos []*hello, firstToken uint64, grace *time.Duratio
 			return nil, fmt.Errorf("%s and another member are one process", f.members[i])
 		}
 	}
-	if firstToken > 1 {
+	if firstToken > 0 {
 		p.Terms.Grace = longest
 	}
 	if grace != nil {

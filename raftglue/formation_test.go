@@ -356,6 +356,8 @@ func TestPlanRefusals(t *testing.T) {
 		{"does not answer", func(hs []*hello) { hs[1] = nil }},
 		{"part of cluster", func(hs []*hello) { hs[1].Formed = true }},
 		{"part of a cluster already", func(hs []*hello) { hs[0].Formed = true }},
+		{"to form another, stop all nodes first", func(hs []*hello) { hs[0].Formed = true }},
+		{"move their data directories away first", func(hs []*hello) { hs[2].Formed, hs[2].Durable = true, true }},
 		{"another list", func(hs []*hello) { hs[2].Members = []string{"a:1", "c:1", "b:1"} }},
 		{"check ADVERTISE", func(hs []*hello) { hs[2].Slot = 1 }},
 		{"init --abandon", func(hs []*hello) { hs[2].Promised = true }},
@@ -369,9 +371,11 @@ func TestPlanRefusals(t *testing.T) {
 	}
 	hs := good()
 	hs[1].MaxLease = 250e9
-	p, err := f.plan(hs, 7, nil)
-	if err != nil || p.Terms.FirstToken != 7 || p.Terms.Grace.Seconds() != 250 {
-		t.Errorf("with a first token: %+v, %v; want the longest lease of all as grace", p, err)
+	for _, first := range []uint64{1, 7} {
+		p, err := f.plan(hs, first, nil)
+		if err != nil || p.Terms.FirstToken != first || p.Terms.Grace.Seconds() != 250 {
+			t.Errorf("with the first token %d: %+v, %v; want the longest lease of all as grace", first, p, err)
+		}
 	}
 	if p, err := f.plan(hs, 0, nil); err != nil || p.Terms != (Terms{FirstToken: 1}) {
 		t.Errorf("without one: %+v, %v", p, err)

@@ -3,6 +3,7 @@ package raftglue
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func TestInitsAtOnce(t *testing.T) {
 				slot, at := rnd.IntN(len(w.procs)), time.Duration(rnd.IntN(120))*time.Millisecond
 				inits.Go(func() { // ends with its init
 					wait(at)
-					w.procs[slot].form(1, nil)
+					w.procs[slot].form(0, nil)
 				})
 			}
 			inits.Wait()
@@ -41,7 +42,7 @@ func TestInitsAtOnce(t *testing.T) {
 			}
 			if len(clusters) == 1 {
 				formed++
-			} else if _, err := w.procs[rnd.IntN(len(w.procs))].form(1, nil); err != nil && !auto {
+			} else if _, err := w.procs[rnd.IntN(len(w.procs))].form(0, nil); err != nil && !auto {
 				t.Fatalf("round %d: nobody has formed a cluster, and the next try: %v", round, err)
 			}
 			w.within(10*time.Second, fmt.Sprintf("round %d: all ready", round), w.allReady)
@@ -55,6 +56,39 @@ func TestInitsAtOnce(t *testing.T) {
 	if formed == 0 {
 		t.Error("never did one of the inits that met succeed")
 	}
+}
+
+// TestANodeWithAnotherPeerToken: init on any node, and the node's own reason, say what is wrong.
+func TestANodeWithAnotherPeerToken(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.edit = func(slot int, c *Config) {
+			if slot == 2 {
+				c.PeerToken = []byte("another token")
+			}
+		}
+		w.startAll()
+		defer w.stopAll()
+		const advice = "give all nodes the same PEER_TOKEN"
+		for slot, p := range w.procs {
+			if _, err := p.form(0, nil); err == nil || !strings.Contains(err.Error(), advice) {
+				t.Errorf("init on slot %d: %v", slot, err)
+			}
+			if err := p.abandon(); err == nil || !strings.Contains(err.Error(), advice) {
+				t.Errorf("abandon on slot %d: %v", slot, err)
+			}
+		}
+		wait(2 * time.Second)
+		for slot, p := range w.procs {
+			if ok, why := p.Ready(); ok || !strings.Contains(why, advice) {
+				t.Errorf("slot %d: ready %v, %q", slot, ok, why)
+			}
+		}
+		w.kill(1) // a member that is silent besides changes nothing for the other two
+		if _, err := w.procs[0].form(0, nil); err == nil || !strings.Contains(err.Error(), advice) {
+			t.Errorf("init with a member down: %v", err)
+		}
+	})
 }
 
 func (w *world) clusters() (out map[ClusterID]int) {

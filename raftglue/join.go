@@ -122,7 +122,7 @@ func (n *Node) askWhetherRemoved(c *consensus, leader string) {
 
 // joinFromOutside asks all members for the cluster, and its leader to be taken in.
 func (n *Node) joinFromOutside() {
-	hellos := n.helloAll(max(2*n.cfg.Election, 300*time.Millisecond))
+	hellos, stranger := n.helloAll(max(2*n.cfg.Election, 300*time.Millisecond))
 	formed := ""
 	for i, h := range hellos {
 		if h == nil || !h.Formed || h.Inc == n.inc {
@@ -133,7 +133,7 @@ func (n *Node) joinFromOutside() {
 			return
 		}
 		formed = fmt.Sprintf("%s is part of cluster %s, but knows no leader: this node is taken in when there is one. If a "+
-			"majority of the members has lost its memory, %s", n.cfg.Members[i], h.Cluster, adviceNew)
+			"majority of the members has lost its memory, %s", n.cfg.Members[i], h.Cluster, n.adviceNew())
 	}
 	if formed != "" {
 		n.say(formed)
@@ -146,6 +146,8 @@ func (n *Node) joinFromOutside() {
 	slot := n.formation.slot
 	n.mu.Unlock()
 	switch {
+	case stranger != nil:
+		n.say("part of no cluster: " + stranger.Error())
 	case n.cfg.Form == "auto" && slot == 0:
 		if err := n.formByItself(hellos); err != nil && !errors.Is(err, errNotAll) {
 			n.log.Info("forming a cluster", "error", err)
@@ -157,8 +159,15 @@ func (n *Node) joinFromOutside() {
 	}
 }
 
-const adviceNew = "stop all nodes, start them again, and run `ticketing init --first-token N` with N above the highest " +
-	"token that the database has seen"
+// adviceNew is how an operator goes on after the loss of a majority's memory.
+func (n *Node) adviceNew() string {
+	explicit := ""
+	if n.cfg.Form == "auto" {
+		explicit = " with FORM=explicit"
+	}
+	return stopAll(n.dir != nil) + ", start them again" + explicit + ", and run `ticketing init --first-token N` with N " +
+		"above the highest token that the database has seen"
+}
 
 // joinAt asks the leader at a peer address to take this node in, and starts Raft when it will.
 func (n *Node) joinAt(leader string) {
@@ -221,7 +230,7 @@ func (n *Node) diagnose(c *consensus) {
 	}
 	if voters-lost < majority(voters) {
 		n.say(fmt.Sprintf("%d of %d members have lost their memory: this cluster cannot go on, and what it held is unknown. "+
-			"To form a new one, %s", lost, voters, adviceNew))
+			"To form a new one, %s", lost, voters, n.adviceNew()))
 		return
 	}
 	n.say("no leader: a majority of the members cannot be reached")

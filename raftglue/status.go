@@ -165,10 +165,10 @@ func (n *Node) members(c *consensus, cfg raft.Configuration, leading bool, commi
 
 // String is the table of members, for a person.
 func (s *Status) String() string {
-	out := fmt.Sprintf("cluster %s, term %d, commit %d\n", s.Cluster, s.Term, s.CommitIndex)
 	if !s.Formed {
-		return "part of no cluster: " + s.Reason + "\n"
+		return "not ready: " + s.Reason + "\n"
 	}
+	out := fmt.Sprintf("cluster %s, term %d, commit %d\n", s.Cluster, s.Term, s.CommitIndex)
 	out += fmt.Sprintf("%-4s  %-24s  %-7s  %-6s  %-5s  %8s  %s\n", "slot", "client address", "state", "leads", "live", "lag",
 		"incarnation")
 	for _, m := range s.Members {

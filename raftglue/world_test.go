@@ -170,7 +170,7 @@ func (w *world) stopAll() {
 
 func (w *world) form() {
 	w.t.Helper()
-	if _, err := w.procs[0].form(1, nil); err != nil {
+	if _, err := w.procs[0].form(0, nil); err != nil {
 		w.t.Fatalf("init: %v", err)
 	}
 }

@@ -111,7 +111,7 @@ func TestClusterCommands(t *testing.T) {
 		args, says string
 		code       int
 	}{
-		{"members", "part of no cluster", exitGood},
+		{"members", "not ready: part of no cluster: run", exitGood},
 		{"init --abandon", "cleared", exitGood},
 		{"init --first-token 77 --grace 0", "first token 77, no grant for 0s", exitGood},
 		{"init", "already", exitBad},
