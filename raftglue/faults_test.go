@@ -144,6 +144,35 @@ func TestAMajorityThatLostItsMemory(t *testing.T) {
 	})
 }
 
+// TestANewLeaderTellsWhoIsDead: also of a member that it has never heard, such as the leader before it.
+func TestANewLeaderTellsWhoIsDead(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.startAll()
+		defer w.stopAll()
+		w.form()
+		w.within(3*time.Second, "all ready", w.allReady)
+		first := w.leader()
+		dead := first.slotNow()
+		w.kill(dead)
+		w.within(5*time.Second, "a new leader", func() bool { return w.leader() != nil })
+		wait(2 * time.Second)
+		for _, m := range w.leader().Status().Members {
+			if !m.Seen || m.Live == (m.Slot == dead) || m.Slot == dead && m.SinceAnswer != -1 {
+				t.Errorf("slot %d is dead, and the leader says %+v", dead, m)
+			}
+		}
+		// In the next term it knows nothing of whom it has not asked in that term.
+		g := &w.leader().gate
+		g.lost()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if len(g.sights) != 0 {
+			t.Errorf("after the term: %v", g.sights)
+		}
+	})
+}
+
 func TestAHealedFollowerCatchesUpAtOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		w := newWorld(t, 3)

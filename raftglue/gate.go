@@ -80,12 +80,16 @@ func (n *Node) runGate(c *consensus) {
 	}
 }
 
-// lost forgets what is known only while this node leads.
+// lost forgets what is known only while this node leads: a voter that was heard last in an earlier term has not been
+// silent since, only not been asked.
 func (g *gate) lost() {
 	g.changing.Lock()
 	defer g.changing.Unlock()
 	g.settled.Store(0)
 	g.print = 0
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	clear(g.sights)
 }
 
 // gateStep looks at the members, if there is a reason to, and makes at most one change.
@@ -208,7 +212,8 @@ func (n *Node) probe(c *consensus) (*view, error) {
 		if s.live {
 			s.answered = now
 		}
-		if was := g.sights[a.id]; was.live != s.live && !was.since.IsZero() {
+		was, seen := g.sights[a.id]
+		if seen && was.live != s.live || !seen && !s.live {
 			n.log.Info("member", "member", string(a.id), "answers", s.live)
 		}
 		g.sights[a.id] = s

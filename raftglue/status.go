@@ -61,7 +61,7 @@ type Member struct {
 	Live        bool   `json:"live"`
 	Applied     uint64 `json:"applied_index"`
 	Lag         uint64 `json:"lag_entries"` // behind the leader's commit index
-	// SinceAnswer is how long ago the member answered last.
+	// SinceAnswer is how long ago the member answered this leader last. Negative: never.
 	SinceAnswer time.Duration `json:"since_answer_ns"`
 }
 
@@ -151,8 +151,11 @@ func (n *Node) members(c *consensus, cfg raft.Configuration, leading bool, commi
 			if s.Suffrage != raft.Voter {
 				e.State = "learner"
 			}
-			if si, ok := n.gate.sights[s.ID]; ok && leading && !si.answered.IsZero() {
-				e.Seen, e.Live, e.Applied, e.SinceAnswer = true, si.live, si.applied, time.Since(si.answered)
+			if si, ok := n.gate.sights[s.ID]; ok && leading {
+				e.Seen, e.Live, e.Applied, e.SinceAnswer = true, si.live, si.applied, -1
+				if !si.answered.IsZero() {
+					e.SinceAnswer = time.Since(si.answered)
+				}
 				if commit > si.applied {
 					e.Lag = commit - si.applied
 				}

@@ -60,7 +60,7 @@ func (s *pageSource) Snapshot() Snapshot {
 		},
 		Cluster: &raftglue.Status{
 			Role: "leader", Term: 1060, LeaderSlot: 2, CommitIndex: 1062, AppliedIndex: 1061, LastIndex: 1063, LogEntries: 1064,
-			LogBytes: 1065, SnapshotIndex: 1000, Elections: 1066, RecordsInFlight: 1067, SinceContact: time.Second,
+			LogBytes: 1065, SnapshotIndex: 1000, Elections: 1066, RecordsInFlight: 1067, SinceContact: time.Second, SnapshotAge: -1,
 			Members: []raftglue.Member{{Slot: 2, Client: "a:1", Incarnation: "xyz", State: "voter", Seen: true, Live: true, Lag: 1068}},
 		},
 	}
@@ -138,7 +138,7 @@ func TestMetricsPage(t *testing.T) {
 		`frame_faults_total{reason="bad_key"} 1051`, "received_bytes_total 1044", "sent_bytes_total 1045", "writes_total 1049",
 		`write_replies_bucket{le="1"} 3`, `write_replies_bucket{le="64"} 7`, "write_replies_count 7", `event_loop_busy_seconds_total{loop="1"} 2`,
 		"tls_certificate_not_after_timestamp_seconds 1234", "grace_remaining_seconds 7", "ready 1", "raft_entries_since_snapshot 61",
-		`raft_role{role="leader"} 1`, "raft_term 1060", `raft_member_lag_entries{slot="2"} 1068`,
+		`raft_role{role="leader"} 1`, `raft_role{role="follower"} 0`, "raft_snapshot_age_seconds -1", "raft_term 1060", `raft_member_lag_entries{slot="2"} 1068`,
 	} {
 		if !strings.Contains(body, "\n"+metricPrefix+line+"\n") {
 			t.Errorf("the page lacks %q", metricPrefix+line)

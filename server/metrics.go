@@ -115,7 +115,7 @@ var metrics = []metric{
 	{"write_replies", nil, "Replies in one write, of writes with any."},
 	{"event_loop_busy_seconds_total", []string{"loop"}, "Time a loop spent in callbacks, writes included: its rate is the busy share."},
 
-	{"raft_role", []string{"role"}, "1 for the node's role: leader, candidate, follower, learner, unformed, removed, stopped."},
+	{"raft_role", []string{"role"}, "1 for the node's role, 0 for the others: leader, candidate, follower, learner, unformed, removed, stopped."},
 	{"raft_term", nil, "Raft's term."},
 	{"raft_leader_slot", nil, "Slot of the leader that this node knows; -1: none."},
 	{"raft_commit_index", nil, "Last entry known to be committed."},

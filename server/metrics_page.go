@@ -186,12 +186,25 @@ func (p page) runs(s *Snapshot) {
 	p.ch <- prometheus.MustNewConstHistogram(p.descs["write_replies"], count, float64(l.Replies), cumulative)
 }
 
+// raftRoles are the values of raftglue.Status.Role.
+var raftRoles = []string{"leader", "candidate", "follower", "learner", "unformed", "removed", "stopped"}
+
+// secondsOrNever is an age on the page; -1: none, which raftglue tells by any negative one.
+func secondsOrNever(age time.Duration) float64 {
+	if age < 0 {
+		return -1
+	}
+	return age.Seconds()
+}
+
 func (p page) cluster(s *Snapshot) {
 	c := s.Cluster
 	if c == nil {
 		return
 	}
-	p.gauge("raft_role", 1, c.Role)
+	for _, role := range raftRoles { // all of them: a sum over a role that nobody has must be 0, not absent
+		p.flag("raft_role", c.Role == role, role)
+	}
 	p.gauge("raft_term", float64(c.Term))
 	p.gauge("raft_leader_slot", float64(c.LeaderSlot))
 	p.gauge("raft_commit_index", float64(c.CommitIndex))
@@ -199,12 +212,12 @@ func (p page) cluster(s *Snapshot) {
 	p.gauge("raft_last_index", float64(c.LastIndex))
 	p.gauge("raft_log_entries", float64(c.LogEntries))
 	p.gauge("raft_log_bytes", float64(c.LogBytes))
-	p.gauge("raft_snapshot_age_seconds", max(c.SnapshotAge.Seconds(), -1))
+	p.gauge("raft_snapshot_age_seconds", secondsOrNever(c.SnapshotAge))
 	p.gauge("raft_entries_since_snapshot", float64(c.AppliedIndex-min(c.SnapshotIndex, c.AppliedIndex)))
 	p.counter("raft_elections_won_total", float64(c.Elections))
 	p.gauge("raft_records_in_flight", float64(c.RecordsInFlight))
 	p.durations("raft_commit_duration_seconds", &c.Commits)
-	p.gauge("raft_contact_age_seconds", max(c.SinceContact.Seconds(), -1))
+	p.gauge("raft_contact_age_seconds", secondsOrNever(c.SinceContact))
 	for _, m := range c.Members {
 		slot := strconv.Itoa(m.Slot)
 		p.gauge("raft_member_info", 1, slot, m.Client, m.Incarnation, m.State)
