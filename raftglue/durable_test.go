@@ -517,7 +517,8 @@ func TestTokenFile(t *testing.T) {
 	f.Close()
 	for _, bad := range []string{"", "{", `{"version":2,"starts":1}`, `{"version":1}`} {
 		os.WriteFile(filepath.Join(dir, singleName), []byte(bad), 0o600)
-		if _, err := OpenTokenFile(dir, 1); err == nil || !strings.Contains(err.Error(), "FIRST_TOKEN") {
+		if _, err := OpenTokenFile(dir, 1); err == nil || !strings.Contains(err.Error(), "FIRST_TOKEN") ||
+			strings.Count(err.Error(), singleName) != 1 {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

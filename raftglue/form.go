@@ -1,6 +1,7 @@
 package raftglue
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,7 +10,7 @@ import (
 )
 
 // askAll asks all members at once and returns their answers in slot order, nil where none came. stranger is not nil if
-// one of them did not know this node's peer token.
+// one of them was there and did not know this node's peer token, or either side's certificate was refused.
 func (n *Node) askAll(q *question, timeout time.Duration) (out []*reply, stranger error) {
 	out = make([]*reply, len(n.cfg.Members))
 	errs := make([]error, len(n.cfg.Members))
@@ -30,10 +31,15 @@ func (n *Node) askAll(q *question, timeout time.Duration) (out []*reply, strange
 		})
 	}
 	wg.Wait()
-	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, ErrPeerToken) }); i >= 0 {
-		stranger = fmt.Errorf("%w: give all nodes the same PEER_TOKEN", errs[i])
+	if i := slices.IndexFunc(errs, isStranger); i >= 0 {
+		stranger = fmt.Errorf("%w: give all nodes the same PEER_TOKEN, and certificates of one authority or no TLS", errs[i])
 	}
 	return out, stranger
+}
+
+func isStranger(err error) bool {
+	var bad *tls.CertificateVerificationError
+	return errors.Is(err, ErrPeerToken) || errors.As(err, &bad)
 }
 
 func (n *Node) helloAll(timeout time.Duration) (out []*hello, stranger error) {

@@ -1,8 +1,11 @@
 package raftglue
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -87,6 +90,29 @@ func TestANodeWithAnotherPeerToken(t *testing.T) {
 		w.kill(1) // a member that is silent besides changes nothing for the other two
 		if _, err := w.procs[0].form(0, nil); err == nil || !strings.Contains(err.Error(), advice) {
 			t.Errorf("init with a member down: %v", err)
+		}
+	})
+}
+
+// TestAListOfAnotherLength: a member that lists five where the cluster was formed of three is taken in, and says so.
+func TestAListOfAnotherLength(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.startAll()
+		defer w.stopAll()
+		w.form()
+		w.within(3*time.Second, "all ready", w.allReady)
+		w.kill(2)
+		var log bytes.Buffer
+		w.edit = func(slot int, c *Config) {
+			c.Members = append(slices.Clone(w.members), "10.0.0.3:5225", "10.0.0.4:5225")
+			c.Log = slog.New(slog.NewTextHandler(&log, nil))
+		}
+		w.start(2)
+		w.within(5*time.Second, "all ready again", w.allReady)
+		w.kill(2) // nobody writes to the log any more
+		if !strings.Contains(log.String(), "CLUSTER differs from the table of members") {
+			t.Errorf("it says nothing of its list:\n%s", log.String())
 		}
 	})
 }

@@ -74,6 +74,10 @@ func (n *Node) runJoin() {
 // compareList says where CLUSTER, which is only where a node looks for its cluster, has been overtaken by the table of
 // members.
 func (n *Node) compareList(c *consensus) {
+	if size := n.now.Load().size; size != len(n.cfg.Members) {
+		n.log.Warn("CLUSTER differs from the table of members, which counts: bring it up to date before the next start",
+			"listed", len(n.cfg.Members), "members", size)
+	}
 	for _, m := range c.table() {
 		if m.Slot >= len(n.cfg.Members) || n.cfg.Members[m.Slot] != m.Client {
 			n.log.Warn("CLUSTER differs from the table of members, which counts: bring it up to date before the next start",

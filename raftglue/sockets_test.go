@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -123,6 +124,25 @@ func TestOverTLS(t *testing.T) {
 			t.Errorf("%s: let in", name)
 		} else if bytes.Contains([]byte(err.Error()), testToken) {
 			t.Errorf("%s: the token is in the error: %v", name, err)
+		}
+	}
+}
+
+// TestAMemberOfAnotherAuthority: init says that certificates do not fit, whichever side refuses.
+func TestAMemberOfAnotherAuthority(t *testing.T) {
+	ca, other := certificate(t, nil), certificate(t, nil)
+	w := socketWorld(t, func(slot int, c *Config) {
+		of := ca
+		if slot == 2 {
+			of = other
+		}
+		c.PeerTLSServer, c.PeerTLSClient = mutual(certificate(t, of), of)
+	})
+	w.startAll()
+	defer w.stopAll()
+	for slot, p := range w.procs {
+		if _, err := p.form(0, nil); err == nil || !strings.Contains(err.Error(), "certificates of one authority") {
+			t.Errorf("init on slot %d: %v", slot, err)
 		}
 	}
 }

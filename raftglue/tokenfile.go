@@ -61,12 +61,12 @@ func (t *TokenFile) open(first uint64) error {
 		err = nil
 		t.now = singleFile{Version: 1}
 	} else if err == nil && (t.now.Version != 1 || t.now.Starts == 0 || t.now.Longest < 0) {
-		err = errTokenFile
+		err = fmt.Errorf("%s: %w", singleName, errTokenFile)
 	}
 	if err != nil {
-		return fmt.Errorf("DATA_DIR %s: %s: %w: which tokens were issued is unknown. Move the directory away and start again "+
+		return fmt.Errorf("DATA_DIR %s: %w: which tokens were issued is unknown. Move the directory away and start again "+
 			"with FIRST_TOKEN above the highest token that the database has seen, and GRACE as long as the longest lease",
-			t.dir, singleName, err)
+			t.dir, err)
 	}
 	t.now.Starts++
 	t.first = max(first, t.now.Reserved+1)

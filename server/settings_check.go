@@ -176,6 +176,9 @@ func (c *checker) cluster() error {
 			c.warn("%s is ignored: it counts in single mode only", name)
 		}
 	}
+	if s.GraceSet {
+		c.warn("GRACE is ignored: the grace of a cluster is set when it is formed, by `ticketing init --grace`")
+	}
 	if s.FormAuto && s.DataDir == "" {
 		c.warn("FORM=auto without DATA_DIR cannot tell a first start from the loss of every node's memory at once: use it for tests, or where the database fences every write")
 	}

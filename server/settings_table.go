@@ -276,7 +276,7 @@ func setCluster(s *Settings, v string) error {
 		seen[m], members[i] = true, m
 	}
 	if len(members) != 3 && len(members) != 5 {
-		return fmt.Errorf("has %d members; must be 3 or 5: with any other number a cluster survives no more losses than with one member less", len(members))
+		return fmt.Errorf("has %d members; must be 3 or 5: an even number survives no more losses than one member less, and 7 make every grant slower", len(members))
 	}
 	s.Cluster = members
 	return nil

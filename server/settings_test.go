@@ -218,12 +218,12 @@ func TestOffLoopback(t *testing.T) {
 
 func TestClusterSettings(t *testing.T) {
 	s, warnings := mustLoad(t, nil, "CLUSTER=10.0.0.1:5225, 10.0.0.2:5225,10.0.0.3:5225", "ADVERTISE=10.0.0.2:5225", "BIND=0.0.0.0:5225",
-		"CLIENT_TOKENS=0123456789abcdef", "PEER_TOKEN=fedcba9876543210", "MAX_KEYS=7")
+		"CLIENT_TOKENS=0123456789abcdef", "PEER_TOKEN=fedcba9876543210", "MAX_KEYS=7", "GRACE=9")
 	if s.Slot != 1 || s.PeerBind != "0.0.0.0:6225" || len(s.Cluster) != 3 || s.Cluster[1] != "10.0.0.2:5225" {
 		t.Errorf("slot %d, peer listener %s, members %q", s.Slot, s.PeerBind, s.Cluster)
 	}
-	if len(warnings) != 1 || !strings.Contains(warnings[0], "MAX_KEYS") {
-		t.Errorf("warnings %q, want one about MAX_KEYS", warnings)
+	if len(warnings) != 2 || !strings.Contains(warnings[0], "MAX_KEYS") || !strings.Contains(warnings[1], "init --grace") {
+		t.Errorf("warnings %q, want one about MAX_KEYS and one about GRACE", warnings)
 	}
 	if _, warnings = mustLoad(t, nil, "PEER_BIND=127.0.0.1:1"); len(warnings) != 1 {
 		t.Errorf("PEER_BIND in single mode: warnings %q, want one", warnings)
