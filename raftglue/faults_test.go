@@ -112,6 +112,12 @@ func TestAMajorityThatLostItsMemory(t *testing.T) {
 				w.start(slot)
 			}
 		}
+		wait(time.Second) // not yet time to speak of it
+		for slot, p := range w.procs {
+			if ok, why := p.Ready(); ok || strings.Contains(why, "--first-token") {
+				t.Errorf("slot %d, after a second: ready %v, %q", slot, ok, why)
+			}
+		}
 		wait(20 * time.Second)
 		for slot, p := range w.procs {
 			if r := p.reg.now(); r.Leading {

@@ -14,6 +14,8 @@ type readiness struct {
 	why     atomic.Pointer[string] // nil: nothing found
 	settled atomic.Uint64          // the configuration of which the leader says that all live voters know it
 	voted   atomic.Bool            // this incarnation has been a voter
+	// leaderless is since when those who are in a cluster have known no leader, seen from outside; the joiner's alone.
+	leaderless time.Time
 }
 
 // say keeps the reason and logs it when it changes.
@@ -65,11 +67,15 @@ func (n *Node) runJoin() {
 		switch {
 		case !voter && !n.ready.voted.Load():
 			n.joinFromOutside()
-		case time.Since(alone) > 10*n.cfg.Election:
+		case time.Since(alone) > n.patience():
 			n.diagnose(c)
 		}
 	}
 }
+
+// patience is how long a cluster may be without a leader before somebody speaks of a lost majority: a cluster that has
+// just been formed, or whose leader has just died, has none either.
+func (n *Node) patience() time.Duration { return 10 * n.cfg.Election }
 
 // compareList says where CLUSTER, which is only where a node looks for its cluster, has been overtaken by the table of
 // members.
@@ -133,16 +139,24 @@ func (n *Node) joinFromOutside() {
 			continue
 		}
 		if h.Leader != "" {
+			n.ready.leaderless = time.Time{}
 			n.joinAt(h.Leader)
 			return
 		}
-		formed = fmt.Sprintf("%s is part of cluster %s, but knows no leader: this node is taken in when there is one. If a "+
-			"majority of the members has lost its memory, %s", n.cfg.Members[i], h.Cluster, n.adviceNew())
+		formed = fmt.Sprintf("%s is part of cluster %s, but knows no leader: this node is taken in when there is one",
+			n.cfg.Members[i], h.Cluster)
 	}
 	if formed != "" {
+		if n.ready.leaderless.IsZero() {
+			n.ready.leaderless = time.Now()
+		}
+		if time.Since(n.ready.leaderless) > n.patience() {
+			formed += ". If a majority of the members has lost its memory, " + n.adviceNew()
+		}
 		n.say(formed)
 		return
 	}
+	n.ready.leaderless = time.Time{}
 	if n.consensus.Load() != nil {
 		return
 	}
