@@ -1,7 +1,11 @@
 package raftglue
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"sync"
 	"time"
 
@@ -114,15 +118,76 @@ func (d *diskWatch) FirstIndex() (uint64, error) { return d.wal.FirstIndex() }
 // LastIndex is part of raft.LogStore.
 func (d *diskWatch) LastIndex() (uint64, error) { return d.wal.LastIndex() }
 
-// GetLog is part of raft.LogStore.
-func (d *diskWatch) GetLog(i uint64, l *raft.Log) error { return d.wal.GetLog(i, l) }
+// GetLog is part of raft.LogStore. It does not return what is spoilt, nor an error for it; see Set.
+func (d *diskWatch) GetLog(i uint64, l *raft.Log) error {
+	err := d.read(i, l)
+	if errors.Is(err, errSpoilt) {
+		d.node.fail(fmt.Errorf("the disk: %w", err))
+		select {} // the node has failed, and the process ends
+	}
+	return err
+}
+
+// read reads one entry and makes sure that it is the one that was written: the library checks the last batch alone.
+func (d *diskWatch) read(i uint64, l *raft.Log) (err error) {
+	defer func() {
+		if p := recover(); p != nil { // its decoder does not expect just any bytes
+			err = fmt.Errorf("entry %d: %w: %v", i, errSpoilt, p)
+		}
+	}()
+	if err := d.wal.GetLog(i, l); errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, wal.ErrClosed) {
+		return err
+	} else if err != nil {
+		return fmt.Errorf("entry %d: %w: %w", i, errSpoilt, err)
+	}
+	if l.Index != i || !bytes.Equal(l.Extensions, seal(l)) {
+		return fmt.Errorf("entry %d: %w", i, errSpoilt)
+	}
+	l.Extensions = nil
+	return nil
+}
+
+// check reads the whole log once.
+func (d *diskWatch) check() error {
+	first, err := d.wal.FirstIndex()
+	last, err2 := d.wal.LastIndex()
+	if err := errors.Join(err, err2); err != nil || first == 0 {
+		return err
+	}
+	var l raft.Log
+	for i := first; i <= last; i++ {
+		if err := d.read(i, &l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errSpoilt = errors.New("the log has another content than was written")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// seal is the checksum of an entry, which stands on disk in place of Raft's extensions, that we do not use.
+func seal(l *raft.Log) []byte {
+	var head [17]byte
+	binary.BigEndian.PutUint64(head[:], l.Index)
+	binary.BigEndian.PutUint64(head[8:], l.Term)
+	head[16] = byte(l.Type)
+	return binary.BigEndian.AppendUint32(nil, crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, l.Data))
+}
 
 // StoreLog is part of raft.LogStore.
 func (d *diskWatch) StoreLog(l *raft.Log) error { return d.StoreLogs([]*raft.Log{l}) }
 
 // StoreLogs is part of raft.LogStore; it returns when the entries are on disk.
 func (d *diskWatch) StoreLogs(ls []*raft.Log) error {
-	err := d.run(func() error { return d.wal.StoreLogs(ls) })
+	sealed := make([]*raft.Log, len(ls)) // copies: ls is Raft's
+	for i, l := range ls {
+		c := *l
+		c.Extensions = seal(l)
+		sealed[i] = &c
+	}
+	err := d.run(func() error { return d.wal.StoreLogs(sealed) })
 	if err == nil {
 		d.mu.Lock()
 		defer d.mu.Unlock()

@@ -267,7 +267,8 @@ func (n *Node) openStores(d *dataDir) (*stores, error) {
 	}
 	watch := newDiskWatch(n, w)
 	cache, err := raft.NewLogCache(logCacheLength, watch)
-	if err != nil {
+	if err = errors.Join(err, watch.check()); err != nil {
+		watch.close()
 		w.Close()
 		return nil, err
 	}

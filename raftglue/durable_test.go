@@ -123,7 +123,9 @@ func TestDirectoriesThatMustNotBeUsed(t *testing.T) {
 		defer w.stopAll()
 		w.form()
 		w.within(3*time.Second, "all ready", w.allReady)
-		w.mustCommit(time.Second)
+		for range 5 {
+			w.mustCommit(time.Second)
+		}
 		own := filepath.Join(dir, "1")
 		if err := startError(t, w, 1); !errors.Is(err, ErrDirInUse) {
 			t.Errorf("a second process in the directory: %v", err)
@@ -142,6 +144,8 @@ func TestDirectoriesThatMustNotBeUsed(t *testing.T) {
 			{"segment's head overwritten", func() error {
 				return each(filepath.Join(own, walName, "*.wal"), func(f string) error { return overwrite(f, 0) })
 			}},
+			{"a byte of an entry", func() error { return spoil(own, w.acked[0], 0) }},
+			{"what stands before an entry's data", func() error { return spoil(own, w.acked[0], 4) }},
 			{"peers missing", func() error { return os.Remove(filepath.Join(own, peersName)) }},
 			{"identity missing", func() error { return os.Remove(filepath.Join(own, identityName)) }},
 			{"identity cut off", func() error { return os.Truncate(filepath.Join(own, identityName), 20) }},
@@ -172,27 +176,6 @@ func TestDirectoriesThatMustNotBeUsed(t *testing.T) {
 		w.mustCommit(time.Second)
 		w.check()
 	})
-}
-
-// each does something with every file of that pattern; one at least is there.
-func each(pattern string, do func(string) error) error {
-	files, err := filepath.Glob(pattern)
-	if len(files) == 0 {
-		err = errors.Join(err, fmt.Errorf("no %s", pattern))
-	}
-	for _, f := range files {
-		err = errors.Join(err, do(f))
-	}
-	return err
-}
-
-func overwrite(file string, at int64) error {
-	f, err := os.OpenFile(file, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteAt([]byte("what nobody has written"), at)
-	return errors.Join(err, f.Close())
 }
 
 // TestSnapshotsThatTheLogNeeds: where the log begins behind a snapshot, the node does not start without that snapshot.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -206,4 +208,42 @@ func BenchmarkMemLog(b *testing.B) {
 			m.DeleteRange(1, i-4096)
 		}
 	}
+}
+
+// spoil overwrites the first byte of an entry's data in the log, and so many before it.
+func spoil(dir, data string, before int) error {
+	return each(filepath.Join(dir, walName, "*.wal"), func(f string) error {
+		b, err := os.ReadFile(f)
+		at := bytes.Index(b, []byte(data))
+		if at < before {
+			return errors.Join(err, fmt.Errorf("%s has no %q", f, data))
+		}
+		w, err := os.OpenFile(f, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		_, err = w.WriteAt(bytes.Repeat([]byte{0xff}, before+1), int64(at-before))
+		return errors.Join(err, w.Close())
+	})
+}
+
+// each does something with every file of that pattern; one at least is there.
+func each(pattern string, do func(string) error) error {
+	files, err := filepath.Glob(pattern)
+	if len(files) == 0 {
+		err = errors.Join(err, fmt.Errorf("no %s", pattern))
+	}
+	for _, f := range files {
+		err = errors.Join(err, do(f))
+	}
+	return err
+}
+
+func overwrite(file string, at int64) error {
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte("what nobody has written"), at)
+	return errors.Join(err, f.Close())
 }
