@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/ticketing-go/ticketing/server"
@@ -22,6 +23,7 @@ func main() {
 
 // run is the daemon with its surroundings as arguments; it returns the exit code.
 func run(args, environ []string, out, errs io.Writer) int {
+	debug.SetTraceback("crash") // a panic's own exit code is 2, which says that a setting is bad and a start is in vain
 	settings, warnings, err := server.Load(args, environ)
 	if err != nil {
 		return fail(errs, err)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -189,5 +190,22 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	d.signal(t, syscall.SIGTERM)
 	if err := d.Wait(); err != nil || time.Since(begin) > 500*time.Millisecond {
 		t.Errorf("%v after %v; want exit code 0 at once", err, time.Since(begin))
+	}
+}
+
+// A daemon that crashes is to be started again; exit code 2 would say that it is not.
+func TestCrashIsNoBadSetting(t *testing.T) {
+	d := start(t)
+	d.signal(t, syscall.SIGQUIT) // ends the runtime as a panic does
+	dump, err := io.ReadAll(d.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = d.Wait() // the state below says it
+	if state, ok := d.ProcessState.Sys().(syscall.WaitStatus); !ok || !state.Signaled() || state.Signal() != syscall.SIGABRT {
+		t.Errorf("%v; want the end by SIGABRT", d.ProcessState)
+	}
+	if !bytes.Contains(dump, []byte("goroutine ")) {
+		t.Errorf("no stacks: %.200q", dump)
 	}
 }
