@@ -33,16 +33,24 @@ type Admin struct {
 	addr string
 }
 
-// StartAdmin listens on addr (port 0: any) and answers from source until Stop. A port in use is a *PortInUseError.
-func StartAdmin(addr string, source Source, log *slog.Logger) (*Admin, error) {
-	ln, err := net.Listen("tcp", addr)
+// ListenAdmin takes addr (port 0: any); who connects waits until Serve. A port in use is a *PortInUseError.
+func ListenAdmin(addr string) (*Admin, error) {
+	network := "tcp"
+	if host, _, _ := splitAddress(addr); net.ParseIP(host).To4() != nil {
+		network = "tcp4" // else 0.0.0.0 would let IPv6 in as well
+	}
+	ln, err := net.Listen(network, addr)
 	if err != nil {
 		if isInUse(err) {
 			return nil, &PortInUseError{addr, err}
 		}
 		return nil, fmt.Errorf("ADMIN_BIND: %w", err)
 	}
-	a := &Admin{ln: ln, addr: ln.Addr().String()}
+	return &Admin{ln: ln, addr: ln.Addr().String()}, nil
+}
+
+// Serve answers from source until Stop.
+func (a *Admin) Serve(source Source, log *slog.Logger) {
 	a.http = &http.Server{
 		Handler:           adminPages(source),
 		ReadHeaderTimeout: adminReadTime,
@@ -53,8 +61,7 @@ func StartAdmin(addr string, source Source, log *slog.Logger) (*Admin, error) {
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	// Ends with Stop, which closes the listener.
-	go func() { _ = a.http.Serve(netutil.LimitListener(ln, adminConnections)) }()
-	return a, nil
+	go func() { _ = a.http.Serve(netutil.LimitListener(a.ln, adminConnections)) }()
 }
 
 // Addr is the address that is listened on.
@@ -62,8 +69,8 @@ func (a *Admin) Addr() string { return a.addr }
 
 // Stop ends the listener, waits for answers under way until ctx is done, and closes what is left.
 func (a *Admin) Stop(ctx context.Context) {
-	_ = a.ln.Close() // Shutdown does not know it yet if Serve has not begun
-	if a.http.Shutdown(ctx) != nil {
+	_ = a.ln.Close() // Shutdown does not know it yet if the goroutine has not begun
+	if a.http != nil && a.http.Shutdown(ctx) != nil {
 		_ = a.http.Close()
 	}
 }

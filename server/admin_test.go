@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -74,10 +76,11 @@ func (s *pageSource) Snapshot() Snapshot {
 func startPages(t *testing.T) (*pageSource, string) {
 	t.Helper()
 	src := &pageSource{}
-	a, err := StartAdmin("127.0.0.1:0", src, slog.New(slog.DiscardHandler))
+	a, err := ListenAdmin("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.Serve(src, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -243,11 +246,12 @@ func TestAdminIsBounded(t *testing.T) {
 
 func TestAdminStops(t *testing.T) {
 	defer leaktest.AfterTest(t)()
-	a, err := StartAdmin("127.0.0.1:0", &pageSource{}, slog.New(slog.DiscardHandler))
+	a, err := ListenAdmin("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := StartAdmin(a.Addr(), &pageSource{}, slog.New(slog.DiscardHandler)); ExitCode(err) != ExitFailure || !strings.Contains(err.Error(), "port in use") {
+	a.Serve(&pageSource{}, slog.New(slog.DiscardHandler))
+	if _, err := ListenAdmin(a.Addr()); ExitCode(err) != ExitFailure || !strings.Contains(err.Error(), "port in use") {
 		t.Errorf("second listener on %s: %v, want port in use", a.Addr(), err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -256,5 +260,47 @@ func TestAdminStops(t *testing.T) {
 	if c, err := net.Dial("tcp", a.Addr()); err == nil {
 		c.Close()
 		t.Error("the listener is still there")
+	}
+}
+
+// 0.0.0.0 is every address of IPv4, as it is for the client listeners, and none of IPv6.
+func TestAdminTakesNoOtherFamily(t *testing.T) {
+	a, err := ListenAdmin("0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Stop(t.Context())
+	_, port, err := net.SplitHostPort(a.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if c, err := net.Dial("tcp", "[::1]:"+port); err == nil {
+		c.Close()
+		t.Error("reached over IPv6")
+	}
+}
+
+// A start that fails on the admin port has served nobody: it has not even begun with tokens.
+func TestTakenAdminPortComesFirst(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir := filepath.Join(t.TempDir(), "data")
+	settings, _, err := Load(nil, []string{"BIND=127.0.0.1:0", "ADMIN_BIND=" + taken.Addr().String(), "DATA_DIR=" + dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(settings, slog.New(slog.DiscardHandler)); ExitCode(err) != ExitFailure || !strings.Contains(err.Error(), "port in use") {
+		t.Errorf("%v, want port in use", err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the data directory is there")
 	}
 }

@@ -126,6 +126,11 @@ func Start(settings Settings, log *slog.Logger) (_ *Server, err error) {
 	if err := s.claim(); err != nil {
 		return nil, err
 	}
+	if settings.AdminBind != "" { // before the first client: a start that fails on this port has granted nothing
+		if s.admin, err = ListenAdmin(settings.AdminBind); err != nil {
+			return nil, err
+		}
+	}
 	if files := settings.ClientCertificates(); files.Given() {
 		if s.certs, err = NewCertificates(files, log); err != nil {
 			return nil, err
@@ -149,10 +154,8 @@ func Start(settings Settings, log *slog.Logger) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	if settings.AdminBind != "" {
-		if s.admin, err = StartAdmin(settings.AdminBind, s, log); err != nil {
-			return nil, err
-		}
+	if s.admin != nil {
+		s.admin.Serve(s, log)
 	}
 	s.announce()
 	return s, nil
