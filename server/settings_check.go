@@ -142,6 +142,11 @@ func (c *checker) admin() error {
 		}
 		s.AdminBind = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	}
+	for _, l := range s.Listeners() {
+		if _, port, _ := splitAddress(l.Addr); l.Addr == s.AdminBind && port != 0 {
+			return c.bad("ADMIN_BIND", "is the address of %s too, %s; each listener needs its own", l.Setting, l.Addr)
+		}
+	}
 	if s.AdminBind != "" && !onLoopback(s.AdminBind) {
 		c.warn("ADMIN_BIND is off loopback: anyone who can connect may read the metrics")
 	}

@@ -114,6 +114,9 @@ func (src *sources) readFlags(args []string) (values map[string]given, config st
 			value = args[i]
 		}
 		if r == nil {
+			if config != "" && config != value {
+				return nil, "", &SettingError{Setting: name, Value: value, Allowed: fmt.Sprintf("given twice, also as %q", config)}
+			}
 			config = value
 			continue
 		}
