@@ -43,6 +43,7 @@ func run(args, environ []string, out, errs io.Writer) int {
 		fmt.Fprintln(out, "settings are good")
 		return 0
 	}
+	signal.Ignore(syscall.SIGPIPE) // else a reader of the log that goes away takes the daemon and its locks with it
 	signals := make(chan os.Signal, signalsKept)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)

@@ -78,6 +78,8 @@ type running struct {
 	*exec.Cmd
 	addr string        // of wire 1
 	log  *bufio.Reader // its standard error
+
+	stderr io.Closer // the end that log reads
 }
 
 // start runs the daemon until its log says that it serves.
@@ -95,7 +97,7 @@ func start(t *testing.T, environ ...string) running {
 		_ = cmd.Process.Kill() // gone already, as a rule
 		_ = cmd.Wait()
 	})
-	d := running{Cmd: cmd, log: bufio.NewReader(errs)}
+	d := running{Cmd: cmd, log: bufio.NewReader(errs), stderr: errs}
 	_, rest, ok := strings.Cut(d.says(t, "msg=serving"), "wire_1=")
 	if !ok {
 		t.Fatal("the daemon does not say where it serves")
@@ -207,5 +209,16 @@ func TestCrashIsNoBadSetting(t *testing.T) {
 	}
 	if !bytes.Contains(dump, []byte("goroutine ")) {
 		t.Errorf("no stacks: %.200q", dump)
+	}
+}
+
+func TestLogReaderMayLeave(t *testing.T) {
+	d := start(t)
+	client(t, d.addr)
+	d.stderr.Close()
+	d.signal(t, syscall.SIGHUP) // has a line written
+	d.signal(t, syscall.SIGTERM)
+	if err := d.Wait(); err != nil {
+		t.Errorf("%v, want exit code 0", err)
 	}
 }
