@@ -47,10 +47,15 @@ func run(args, environ []string, out, errs io.Writer) int {
 	signals := make(chan os.Signal, signalsKept)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	if err := server.Run(settings, server.NewLog(&settings, errs), warnings, signals); err != nil {
-		return fail(errs, err)
+	log, endLog := server.OpenLog(&settings, errs)
+	err = server.Run(settings, log, warnings, signals)
+	switch written := endLog(); {
+	case err == nil:
+		return 0
+	case !written: // nobody would read the one line either
+		return server.ExitCode(err)
 	}
-	return 0
+	return fail(errs, err)
 }
 
 // fail prints the one line.
