@@ -60,6 +60,7 @@ func (t *Table) acquire(now, arrived time.Duration, a *Acquire, order uint64) {
 			full = full || int(k.waiting) >= t.limits.MaxWaiters
 		}
 	}
+	open = open || planting && t.doubled(keys)
 	switch {
 	case !open && (a.Wait == 0 || t.stopped):
 		t.counts.Timeouts++

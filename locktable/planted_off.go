@@ -6,3 +6,7 @@ package locktable
 const planting = false
 
 func planted(Fault, uint64) bool { return false }
+
+func (t *Table) doubled([]named) bool { return false }
+
+func (t *Table) ousted(*key, KeySet) bool { return false }

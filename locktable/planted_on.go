@@ -2,7 +2,10 @@
 
 package locktable
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+)
 
 const planting = true
 
@@ -23,4 +26,29 @@ func Plant(name string) error {
 // of the replicated part or the fault is of the stint.
 func planted(f Fault, n uint64) bool {
 	return plantedFault == f && n%faultEvery == faultEvery-1
+}
+
+// doubled says whether an acquire of the keys looked up is let through although somebody holds them: DoubleGrant, where
+// nobody waits. It is asked once, when the acquire comes: one whose grant was not made queues like any other.
+func (t *Table) doubled(keys []named) bool {
+	if len(keys) != 1 || keys[0].key == nil {
+		return false
+	}
+	k := keys[0].key
+	return k.holder != nil && k.holder.single() && k.reserved == nil && k.head == nil && planted(DoubleGrant, t.order)
+}
+
+// ousted makes room on a held key for a second holder: DoubleGrant, the same on every node, since none has it without such
+// an ask. To its owner the first grant still holds. It is left to whatever of the stint still names it, on a key of its own
+// that no index has and that is never idle: so its end finds nothing to end.
+func (t *Table) ousted(k *key, rest KeySet) bool {
+	g := k.holder
+	if !planted(DoubleGrant, faultEvery-1) || len(rest) > 0 || !g.single() {
+		return false
+	}
+	g.key = &key{name: bytes.Clone(k.name), holder: &grant{}}
+	k.holder = nil
+	t.rep.grants--
+	t.held--
+	return true
 }

@@ -163,7 +163,7 @@ func (t *Table) applyGrant(a *Ask) Token {
 	if first == nil || !bytes.Equal(first.name, name) {
 		first = t.keyOf(name)
 	}
-	if first.holder != nil && !(planting && planted(DoubleGrant, uint64(t.rep.next)) && first.holder.single()) {
+	if first.holder != nil && !(planting && t.ousted(first, rest)) {
 		return 0
 	}
 	for more := rest; len(more) > 0; {
