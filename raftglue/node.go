@@ -123,6 +123,7 @@ func Start(cfg Config) (*Node, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Members = slices.Clone(cfg.Members)
+	cfg.plant() // does nothing but in a build with the tag planted
 	n := &Node{
 		cfg: cfg, log: cfg.Log, net: cfg.net, addresses: map[Incarnation]string{},
 		stop: make(chan struct{}), failed: make(chan error, 1),
