@@ -10,3 +10,9 @@ func planted(Fault, uint64) bool { return false }
 func (t *Table) doubled([]named) bool { return false }
 
 func (t *Table) ousted(*key, KeySet) bool { return false }
+
+func (t *Table) answerEarly(*flight) {}
+
+func (t *Table) answered(*waiter) bool { return false }
+
+func (t *Table) unanswer(*waiter) {}

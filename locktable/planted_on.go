@@ -52,3 +52,29 @@ func (t *Table) ousted(k *key, rest KeySet) bool {
 	t.held--
 	return true
 }
+
+// answeredEarly are the waiters whose grants were answered when they were proposed: nothing else is said to them. Only
+// with AnswerBeforeCommit is it looked at, and only in a process with one table that works at a time.
+var answeredEarly = map[*waiter]bool{}
+
+// answerEarly answers the grants of f, which was proposed last, with the tokens that they will have if all goes well.
+func (t *Table) answerEarly(f *flight) {
+	next := t.rep.next
+	for _, before := range t.pending[:len(t.pending)-1] {
+		next += Token(len(before.waiters))
+	}
+	for i, w := range f.waiters {
+		t.reply(w, Granted, next+Token(i))
+		answeredEarly[w] = true
+	}
+}
+
+func (t *Table) answered(w *waiter) bool {
+	return plantedFault == AnswerBeforeCommit && answeredEarly[w]
+}
+
+func (t *Table) unanswer(w *waiter) {
+	if plantedFault == AnswerBeforeCommit {
+		delete(answeredEarly, w)
+	}
+}

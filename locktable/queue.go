@@ -197,6 +197,9 @@ func (t *Table) dismissAll(kind Kind) {
 
 // reply answers all sessions of w.
 func (t *Table) reply(w *waiter, kind Kind, token Token) {
+	if planting && t.answered(w) {
+		return
+	}
 	first := w.first.key.name[1:]
 	for c := range w.claims {
 		if w.flags&InOrder != 0 {
@@ -214,6 +217,9 @@ func (t *Table) drop(w *waiter) {
 	}
 	for c := range w.claims {
 		t.disown(c)
+	}
+	if planting {
+		t.unanswer(w)
 	}
 	*w = waiter{}
 	t.waiters.put(w)
