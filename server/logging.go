@@ -27,13 +27,13 @@ func NewLog(s *Settings, w io.Writer) *slog.Logger {
 // with one line as soon as w takes lines again. end, to be called once, waits a moment for what has been logged before and
 // says whether w has taken it all; what is logged afterwards is lost.
 func OpenLog(s *Settings, w io.Writer) (log *slog.Logger, end func() bool) {
-	b := &backlog{lines: make(chan []byte, logBacklog), quit: make(chan struct{}), done: make(chan struct{})}
+	b := &unread{lines: make(chan []byte, logBacklog), quit: make(chan struct{}), done: make(chan struct{})}
 	go b.run(w, NewLog(s, w)) // ends with quit, or with the process if w blocks for good
 	return NewLog(s, b), b.end
 }
 
-// backlog is a writer of lines that never blocks.
-type backlog struct {
+// unread is a writer that keeps lines for a reader, and never blocks.
+type unread struct {
 	lines chan []byte
 	lost  atomic.Uint64
 	quit  chan struct{} // closed when the log ends
@@ -41,7 +41,7 @@ type backlog struct {
 }
 
 // Write is io.Writer's. Of slog's handlers each call is one line.
-func (b *backlog) Write(line []byte) (int, error) {
+func (b *unread) Write(line []byte) (int, error) {
 	select {
 	case b.lines <- append([]byte(nil), line...):
 	default:
@@ -51,7 +51,7 @@ func (b *backlog) Write(line []byte) (int, error) {
 }
 
 // run writes lines to w. direct logs to the same w.
-func (b *backlog) run(w io.Writer, direct *slog.Logger) {
+func (b *unread) run(w io.Writer, direct *slog.Logger) {
 	defer close(b.done)
 	for {
 		select {
@@ -66,14 +66,14 @@ func (b *backlog) run(w io.Writer, direct *slog.Logger) {
 	}
 }
 
-func (b *backlog) put(w io.Writer, direct *slog.Logger, line []byte) {
+func (b *unread) put(w io.Writer, direct *slog.Logger, line []byte) {
 	_, _ = w.Write(line) // a log that takes nothing has nowhere to say so
 	if n := b.lost.Swap(0); n > 0 {
 		direct.Warn("log lines are lost: they were not read", "lines", n)
 	}
 }
 
-func (b *backlog) end() bool {
+func (b *unread) end() bool {
 	close(b.quit)
 	late := time.NewTimer(logTimeout)
 	defer late.Stop()

@@ -29,7 +29,7 @@ func TestLogNeverWaits(t *testing.T) {
 	w := &stuck{entered: make(chan struct{}, 1), let: make(chan struct{})}
 	log, end := OpenLog(&settings, w)
 	log.Info("first")
-	<-w.entered // it is with w: the backlog is empty
+	<-w.entered // it is with w: nothing else waits
 	for range logBacklog + 3 {
 		log.Info("more")
 	}
