@@ -28,7 +28,7 @@ type Host interface {
 	// same request must be offered again after the next Kick of this loop.
 	Request(s SessionID, r *codec.Request) bool
 	// Leave says that a session sends nothing more, but wants what is in flight answered: its queued acquires leave.
-	// When all is answered, a reply of kind codec.Left follows the others.
+	// When all is answered, a reply of kind codec.Left follows the others. Unasked, codec.Left has the session closed.
 	Leave(s SessionID)
 	// Disconnected says that nothing more will be written to a session. Called once for every session that was
 	// authenticated.

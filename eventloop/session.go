@@ -304,10 +304,15 @@ func (s *session) fault(reason codec.Reason) {
 	s.l.e.cfg.Host.Leave(s.id)
 }
 
-// left writes the farewell of a bad frame.
+// left writes the farewell of a bad frame. To a session that did not ask it says that more answers are held back for it
+// than may be: it is closed as slow.
 func (s *session) left() {
-	if s.state == faulted {
+	switch s.state {
+	case faulted:
 		s.end(s.wire.AppendFault(nil, s.reason))
+	case serving:
+		s.l.n.slow.Add(1)
+		s.drop()
 	}
 }
 

@@ -20,6 +20,10 @@ type lineItem struct {
 	token  Token
 }
 
+// maxHeldBack is how many answers may be held back for one session. Nobody paces who sends more behind an acquire that
+// waits for ever: the session is told that it has Left.
+const maxHeldBack = 4096
+
 func (x *session) lineOf(name []byte) *line {
 	for _, l := range x.lines {
 		if bytes.Equal(l.name, name) {
@@ -53,8 +57,20 @@ func (t *Table) answerBehindLine(a *Acquire, kind Kind) bool {
 	if l == nil {
 		return false
 	}
-	l.items = append(l.items, lineItem{kind: kind, flags: a.Flags, id: a.ID})
+	if !x.overrun {
+		l.items = append(l.items, lineItem{kind: kind, flags: a.Flags, id: a.ID})
+		x.held++
+		t.bound(a.Session, x)
+	}
 	return true
+}
+
+// bound gives a session up for which too many answers are held back.
+func (t *Table) bound(s Session, x *session) {
+	if x.held > maxHeldBack && !x.overrun {
+		x.overrun = true
+		t.answer(Left, s, 0, 0, 0, nil)
+	}
 }
 
 // answerInLine answers w, as soon as all older ones are answered.
@@ -71,9 +87,12 @@ func (t *Table) answerInLine(w *waiter, s Session, kind Kind, token Token) {
 	for i := range l.items {
 		if l.items[i].waiter == w {
 			l.items[i] = lineItem{kind: kind, flags: w.flags, id: w.id, token: token}
+			x.held++
+			break
 		}
 	}
 	t.moveLine(s, x, l)
+	t.bound(s, x)
 }
 
 // moveLine answers what no older acquire holds back any more. Behind one that a stop leaves without a word on the wire, a
@@ -83,6 +102,7 @@ func (t *Table) moveLine(s Session, x *session, l *line) {
 	for len(l.items) > 0 && l.items[0].waiter == nil {
 		i := l.items[0]
 		l.items = l.items[1:]
+		x.held--
 		if silent = silent || i.kind == StopQueued; silent && i.kind != Granted {
 			i.kind = StopQueued
 		}
@@ -105,7 +125,7 @@ func (t *Table) moveLine(s Session, x *session, l *line) {
 // and what they hold back, which would be taken for their answers.
 func (t *Table) dropLines(s Session, x *session, answer bool) {
 	if !answer {
-		x.lines = nil
+		x.lines, x.held = nil, 0
 		return
 	}
 	for i := len(x.lines) - 1; i >= 0; i-- {
@@ -114,6 +134,7 @@ func (t *Table) dropLines(s Session, x *session, answer bool) {
 		for _, item := range l.items {
 			switch {
 			case item.waiter == nil && silent && item.kind != Granted:
+				x.held--
 			case item.waiter == nil || item.waiter.state == reserved:
 				rest = append(rest, item)
 			default:

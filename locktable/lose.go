@@ -12,7 +12,7 @@ func (t *Table) Lose(time.Duration) {
 	t.leading = false
 	for _, row := range t.sessions {
 		for i := range row {
-			row[i].lines = nil
+			row[i].lines, row[i].held = nil, 0
 		}
 	}
 	t.dismissAll(LostQueued)

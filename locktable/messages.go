@@ -76,7 +76,7 @@ const (
 	LostQueued   // leadership was lost while the acquire was queued or decided, and not proposed
 	LostProposed // leadership was lost while the request hung on a record in flight
 	StopQueued   // Stop was called while the acquire was queued
-	Left         // answers Leave
+	Left         // answers Leave; unasked: the session must end, too many answers are held back for it
 )
 
 // Reply answers one command.

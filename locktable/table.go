@@ -166,6 +166,8 @@ type session struct {
 	undecided  int32  // commands of it that hang on a record not yet resolved
 	claims     *claim // its waiters
 	lines      []*line
+	held       int  // answers in lines
+	overrun    bool // too many were: no more are held
 }
 
 // sessionOf is the state of a session, made if it is new; nil if its slot has gone to a later one.

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -293,4 +294,24 @@ func make128() []byte {
 		b[i] = 'x'
 	}
 	return b
+}
+
+// WIRES.md section 5.2 and PROTOCOL.md section 5: what is held back for a 0.1 client is bounded. Who sends on and on behind
+// an acquire that waits is closed as slow; others are served.
+func TestHeldBackAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	in := start(t, "MAX_WAITERS=1")
+	holder, other := in.dial(t, "v1"), in.dial(t, "v1")
+	token := holder.grant(1, 1, 30, "k")
+	greedy := in.dial(t, "0.1")
+	one := greedy.wire.AppendAcquire(nil, 1, 0, 30, []byte("k"))
+	greedy.send(one)
+	for i := range 4 { // in parts, that none is refused for what is in flight
+		greedy.send(bytes.Repeat(one, 1024))
+		greedy.grant(2, 1, 30, fmt.Sprint("fence", i))
+	}
+	greedy.send(one)
+	greedy.wantEnd()
+	other.grant(3, 1, 30, "free")
+	holder.release(1, token, "k")
 }
