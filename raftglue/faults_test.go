@@ -4,8 +4,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -93,15 +95,44 @@ func TestTheFaultOfTakingAnyIncarnation(t *testing.T) {
 	}
 }
 
+// lockedLog is what a node has logged.
+type lockedLog struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedLog) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 func TestAMajorityThatLostItsMemory(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		w := newWorld(t, 3)
+		logs := make([]lockedLog, 3)
+		w.edit = func(slot int, c *Config) { c.Log = slog.New(slog.NewTextHandler(&logs[slot], nil)) }
 		w.startAll()
 		defer w.stopAll()
 		w.form()
 		w.within(3*time.Second, "all ready", w.allReady)
 		w.mustCommit(time.Second)
 		survivor := w.leader().slotNow()
+		for slot := range logs { // what was said while they formed
+			logs[slot].forget()
+		}
 		for slot := range w.procs {
 			if slot != survivor {
 				w.kill(slot)
@@ -126,6 +157,9 @@ func TestAMajorityThatLostItsMemory(t *testing.T) {
 			ok, why := p.Ready()
 			if ok || !strings.Contains(why, "--first-token") {
 				t.Errorf("slot %d: ready %v, %q; want the way to a new cluster", slot, ok, why)
+			}
+			if n := strings.Count(logs[slot].String(), "--first-token"); n != 1 {
+				t.Errorf("slot %d: the log says %d times how to form a new cluster, want once: %s", slot, n, logs[slot].String())
 			}
 			if err := p.propose("never", time.Second); err != errRefused {
 				t.Errorf("slot %d: proposing: %v", slot, err)

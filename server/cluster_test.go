@@ -373,3 +373,21 @@ func TestKeysOfACluster(t *testing.T) {
 	releaseSets(c, tokens, 614, 615)
 	everyone(leader, codec.Granted)
 }
+
+// CLUSTER.md: a grace is as long as the longest lease that a listener admits: 250 s on v1 and wire 3, 65,535 s as soon as
+// 0.3 or 0.1 is on.
+func TestLongestLeaseOfTheListeners(t *testing.T) {
+	for _, c := range []struct {
+		settings Settings
+		want     time.Duration
+	}{
+		{Settings{Bind: "127.0.0.1:1"}, 250 * time.Second},
+		{Settings{ListenV3: "127.0.0.1:1"}, 250 * time.Second},
+		{Settings{Bind: "127.0.0.1:1", Listen03: "127.0.0.1:2"}, 65535 * time.Second},
+		{Settings{ListenV3: "127.0.0.1:1", Listen01: "127.0.0.1:2"}, 65535 * time.Second},
+	} {
+		if got := (&Server{settings: c.settings}).longestLease(); got != c.want {
+			t.Errorf("listeners %v: %v, want %v", c.settings.Listeners(), got, c.want)
+		}
+	}
+}
