@@ -53,7 +53,7 @@ type applier struct {
 	host   *host
 	kick   func(loop int)
 	table  *lockTable
-	origin time.Time
+	now    func() time.Duration // the time since the applier was made, on the monotonic clock
 	commit committer
 
 	// What the node is, as its requests are answered. Read and written on the apply goroutine.
@@ -88,13 +88,11 @@ const (
 )
 
 func newApplier(h *host, limits locktable.Limits, first locktable.Token) *applier {
-	a := &applier{host: h, origin: time.Now(), quit: make(chan struct{}), ended: make(chan struct{})}
+	origin := time.Now()
+	a := &applier{host: h, now: func() time.Duration { return time.Since(origin) }, quit: make(chan struct{}), ended: make(chan struct{})}
 	a.table = newTable(limits, first, a)
 	return a
 }
-
-// now is the time since the applier was made, on the monotonic clock.
-func (a *applier) now() time.Duration { return time.Since(a.origin) }
 
 // asleepFor is the longest sleep: what armed says when no timer runs.
 const asleepFor = time.Duration(1<<63 - 1)
@@ -215,23 +213,23 @@ func (a *applier) publish() {
 
 // drain takes requests of one loop and decides them.
 func (a *applier) drain(l *lane) int {
-	// One look at the clock a drain: all that is drained was read before it, so that no wait or lease counts from too early.
-	n, now := 0, a.now()
-	for ; n < drainMost; n++ {
+	// One look at the clock a drain. What is taken was handed over before it, so that no wait or lease counts from too early:
+	// what the loop hands over meanwhile may have been read long after it, if this goroutine was held up.
+	most := min(l.requests.Len(), drainMost)
+	if most == 0 {
+		return 0
+	}
+	now := a.now()
+	for range most {
 		r := l.requests.Next()
-		if r == nil {
-			break
-		}
 		a.take(now, r)
 		if r.set != nil {
 			bytebufferpool.Put(r.set)
 			r.set = nil
 		}
 	}
-	if n > 0 {
-		l.requests.Release()
-	}
-	return n
+	l.requests.Release()
+	return most
 }
 
 func (a *applier) take(now time.Duration, r *request) {

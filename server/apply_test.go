@@ -77,6 +77,44 @@ func (d *desk) run() {
 	})
 }
 
+// What a loop hands over after the drain has looked at the clock may have been read long after that look: an applier that
+// is held up in between must not count its wait from there.
+func TestNoWaitCountsFromBeforeItWasRead(t *testing.T) {
+	d := newDesk(t, deskSizes{loops: 1, requests: 16, replies: 16})
+	holder, waiter := eventloop.NewSessionID(0, 0, 1), eventloop.NewSessionID(0, 1, 1)
+	l := &simLoop{d: d, todo: []offer{acquireOf(holder, 1, "k", 0, time.Hour)}}
+	d.h.serve = func() {} // the loop leaves it to others
+	l.offerAll()
+	clock, held := time.Second, false // of the desk
+	d.a.now = func() time.Duration {
+		was := clock
+		if !held { // the drain's look; three seconds later the loop reads a request
+			held = true
+			clock += 3 * time.Second
+			l.todo = []offer{acquireOf(waiter, 2, "k", 10*time.Second, time.Hour)}
+			l.offerAll()
+		}
+		return was
+	}
+	at := func(now time.Duration) int {
+		clock = now
+		for d.a.round() {
+		}
+		l.drain()
+		return len(l.got)
+	}
+	if n := at(clock); n != 1 {
+		t.Fatalf("said %v, want one grant", l.got)
+	}
+	// A wait ends early by at most 100 ms, PROTOCOL.md section 3.
+	if n := at(4*time.Second + 9900*time.Millisecond); n != 1 {
+		t.Errorf("the wait of 10 s ended early: %v", l.got)
+	}
+	if n := at(4*time.Second + 10*time.Second); n != 2 {
+		t.Errorf("the wait of 10 s has not ended: %v", l.got)
+	}
+}
+
 // commit commits the oldest record that is held, and says whether there was one.
 func (d *desk) commit() (did bool) {
 	d.a.call(func() {
