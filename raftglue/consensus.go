@@ -105,7 +105,7 @@ func (n *Node) startConsensus(st *stores, begin []member) error {
 			return fmt.Errorf("forming the cluster: %w", err)
 		}
 	}
-	machine := &fsm{machine: n.cfg.Machine, changed: c.wake}
+	machine := &fsm{machine: n.cfg.Machine, configured: func(cfg *raft.Configuration) { n.configured(c, cfg) }}
 	r, err := newRaft(cfg, machine, st, kept, c.trans)
 	if err != nil {
 		c.trans.Close()
@@ -121,6 +121,17 @@ func (n *Node) startConsensus(st *stores, begin []member) error {
 	go n.runGate(c)     // until Stop
 	go n.compact(c)     // until Stop
 	return nil
+}
+
+// configured is told of a committed configuration; nil: one that is not known. Whoever has been a voter does not ask to be
+// taken in again when it is no member any more, however short it was one. Raft's FSM goroutine calls it.
+func (n *Node) configured(c *consensus, cfg *raft.Configuration) {
+	if cfg != nil && slices.ContainsFunc(cfg.Servers, func(s raft.Server) bool {
+		return s.ID == n.raftID() && s.Suffrage == raft.Voter
+	}) {
+		n.ready.voted.Store(true)
+	}
+	c.wake()
 }
 
 // newRaft is raft.NewRaft, which panics where the log begins behind the newest snapshot that can be restored.

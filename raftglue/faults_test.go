@@ -349,6 +349,38 @@ func TestReplacingAndRemovingMembers(t *testing.T) {
 	})
 }
 
+// A member that is taken out before it has looked round once does not ask to be taken in again.
+func TestRemovedAtOnce(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.startAll()
+		defer w.stopAll()
+		wait(time.Second)
+		w.form()
+		for w.leader() == nil {
+			wait(time.Millisecond)
+		}
+		gone := (w.leader().slotNow() + 1) % 3
+		// It still asked to be taken in when it was part of the cluster already.
+		p := w.procs[gone]
+		for _, s := range w.leader().consensus.Load().table() {
+			if s.Inc == p.inc {
+				if r := w.leader().answer(&question{Op: opJoin, Join: &s, Members: w.members}); r.Error != "" {
+					t.Fatalf("join: %s", r.Error)
+				}
+			}
+		}
+		if no := w.remove(gone); no != "" {
+			t.Fatalf("remove: %s", no)
+		}
+		w.within(5*time.Second, "it knows", func() bool { return w.procs[gone].Status().Role == "removed" })
+		wait(5 * time.Second)
+		if table := w.leader().consensus.Load().table(); len(table) != 2 {
+			t.Errorf("%d members after one of three was removed: %v", len(table), table)
+		}
+	})
+}
+
 // remove asks the leader to take a slot's member out, again while it says so, and returns its refusal.
 func (w *world) remove(slot int) (no string) {
 	for range 100 {

@@ -23,28 +23,26 @@ type Machine interface {
 // fsm hands what Raft has committed to the Machine. Raft's FSM goroutine calls it.
 type fsm struct {
 	machine Machine
-	changed func() // the configuration may have changed
-	records [][]byte
-	results []any
+	// configured is told each configuration that is committed, in order, but for those that a snapshot passes over; then nil.
+	configured func(*raft.Configuration)
+	records    [][]byte
+	results    []any
 }
 
 // ApplyBatch is part of raft.BatchingFSM.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	f.records = f.records[:0]
-	configured := false
 	for _, l := range logs {
 		if l.Type == raft.LogCommand {
 			f.records = append(f.records, l.Data)
 		} else {
-			configured = true
+			cfg := raft.DecodeConfiguration(l.Data)
+			f.configured(&cfg)
 		}
 	}
 	if len(f.records) > 0 {
 		f.machine.Apply(f.records)
 		clear(f.records)
-	}
-	if configured {
-		f.changed()
 	}
 	for len(f.results) < len(logs) {
 		f.results = append(f.results, nil)
@@ -66,7 +64,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 		return err
 	}
 	err = f.machine.Restore(b)
-	f.changed()
+	f.configured(nil)
 	return err
 }
 

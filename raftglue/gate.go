@@ -245,6 +245,10 @@ func (n *Node) view(cfg raft.Configuration, index uint64, now time.Time) *view {
 			// Another life answers at this very address: this one is over.
 			st.live, st.gone = false, true
 		}
+		if j, ok := g.joiners[m.Slot]; ok && j.Inc == m.Inc && st.voter {
+			// It is in. What it asked before must not bring it back when it has been taken out.
+			delete(g.joiners, m.Slot)
+		}
 		v.seats = append(v.seats, st)
 	}
 	for slot := range maxSlots {
