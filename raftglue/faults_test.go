@@ -469,6 +469,7 @@ func TestFaultsInVirtualTime(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for _, size := range []int{3, 5} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
 			virtual(t, func(t *testing.T) { faults(t, size, rand.New(rand.NewPCG(seed, uint64(size)))) })
 		})
 	}
