@@ -145,7 +145,7 @@ var table = []row{
 		set: text(func(s *Settings) *string { return &s.PeerTLSCA })},
 	{name: "ADMIN_BIND", start: "", shown: "`127.0.0.1`, port of `BIND` + 55", allowed: "host:port; empty: off", emptyCounts: true,
 		help: "HTTP, read-only: /metrics, /healthz, /readyz, /status", set: listen(func(s *Settings) *string { return &s.AdminBind })},
-	{name: "EVENT_LOOPS", start: "0", allowed: span(0, maxEventLoops), help: "event loops; 0: chosen from the number of cores",
+	{name: "EVENT_LOOPS", start: "0", allowed: span(0, maxEventLoops), help: "event loops; 0: chosen from the number of cores, one on two; one takes all requests in their order of arrival",
 		set: number(0, maxEventLoops, func(s *Settings, n int) { s.EventLoops = n })},
 	{name: "LOG_LEVEL", start: "info", allowed: "debug, info, warn or error", help: "least severe level that is logged", set: setLogLevel},
 	{name: "LOG_FORMAT", start: "text", allowed: "text or json", help: "form of the log lines",
